@@ -37,7 +37,7 @@ class Settings(BaseSettings):
 
     @classmethod
     @override
-    def settings_customise_sources(  # noqa: D102
+    def settings_customise_sources(
         cls,
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
