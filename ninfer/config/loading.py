@@ -132,7 +132,7 @@ def _validate(merge: _Merge) -> Settings:
     try:
         settings = Settings(**merge.tree)
     except ValidationError as error:
-        merge.problems += describe(error, merge.sources)
+        merge.problems += describe(error, merge.tree, merge.sources)
     else:
         if not merge.problems:
             return settings

@@ -18,14 +18,33 @@ def key_text(location: Sequence[str | int]) -> str:
     return text
 
 
-def describe(error: ValidationError, sources: Mapping[str, str]) -> list[str]:
+def describe(
+    error: ValidationError, tree: Mapping[str, Any], sources: Mapping[str, str]
+) -> list[str]:
     """Return one line per mistake: source, setting, value and what is wanted.
 
     Args:
         error: what the settings models complain about.
+        tree: what they were given.
         sources: origin of values, by setting.
     """
-    return [_line(item, sources) for item in error.errors(include_url=False)]
+    return [_line(item, sources) for item in mistakes(error, tree)]
+
+
+def mistakes(error: ValidationError, tree: Mapping[str, Any]) -> list[ErrorDetails]:
+    """Return one entry per place. Where a value may be of several types, their messages are joined.
+
+    Args:
+        error: what a model complains about.
+        tree: what it was given.
+    """
+    by_place: dict[tuple[str | int, ...], ErrorDetails] = {}
+    for item in error.errors(include_url=False):
+        place = _place(item["loc"], tree)
+        before = by_place.get(place)
+        message = item["msg"] if before is None else f"{before['msg']}, or: {item['msg']}"
+        by_place[place] = {**item, "loc": place, "msg": message}
+    return list(by_place.values())
 
 
 def describe_item(item: ErrorDetails, *, prefix: str) -> str:
@@ -52,6 +71,20 @@ def _line(item: ErrorDetails, sources: Mapping[str, str]) -> str:
     while key and key not in sources:
         key = key[: max(key.rfind("."), key.rfind("["), 0)]
     return f"{sources.get(key, 'default')}: {describe_item(item, prefix='')}"
+
+
+def _place(location: Sequence[str | int], tree: object) -> tuple[str | int, ...]:
+    """Drop the names of types that pydantic appends to a place when a value may be of several types."""
+    place: list[str | int] = []
+    for part in location:
+        if isinstance(tree, Mapping):
+            tree = tree.get(part)
+        elif isinstance(tree, list | tuple) and isinstance(part, int) and part < len(tree):
+            tree = tree[part]
+        else:
+            break
+        place.append(part)
+    return tuple(place)
 
 
 def _shown(place: str, item: ErrorDetails) -> str:

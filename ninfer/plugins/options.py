@@ -7,7 +7,7 @@ from pydantic_core import ErrorDetails
 
 from ninfer.api import PluginConfig
 from ninfer.config import LoadedSettings
-from ninfer.config.problems import describe_item, key_text
+from ninfer.config.problems import describe_item, key_text, mistakes
 from ninfer.plugins.record import PluginRecord, Provider
 from ninfer.plugins.use import Use
 
@@ -33,7 +33,7 @@ def parse_options(
     except ValidationError as error:
         return None, [
             f"{_source(loaded, use, item)}: {describe_item(item, prefix=use.options_key)}{_hint(model, item)} {by}"
-            for item in error.errors(include_url=False)
+            for item in mistakes(error, use.options)
         ]
     except Exception as error:  # noqa: BLE001 - a fault in a plugin's validator is reported like any other
         return None, [f"{use.where}: {model.__name__} raised {type(error).__name__}: {error} {by}"]
