@@ -1,0 +1,54 @@
+"""The input of one forward pass. Knows nothing about requests."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ninfer.kernels.segment import Segment
+
+__all__ = ["ForwardBatch", "Segment"]
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardBatch:
+    """Rows of several lanes, decode steps and prefill chunks in any mix.
+
+    Attributes:
+        token_ids: int64 `[num_rows]` on the model's device.
+        positions: int64 `[num_rows]`, position of each token in its lane.
+        segments: one per lane, covering the rows in order without gaps.
+    """
+
+    token_ids: Tensor
+    positions: Tensor
+    segments: tuple[Segment, ...]
+
+    @staticmethod
+    def of(
+        token_ids: Sequence[int], segments: Sequence[Segment], device: torch.device | str = "cpu"
+    ) -> "ForwardBatch":
+        """Build a batch from host integers.
+
+        Args:
+            token_ids: one per row.
+            segments: cover the rows in order without gaps.
+            device: where the tensors go.
+
+        Raises:
+            ValueError: segments and rows do not match.
+        """
+        next_row = 0
+        for segment in segments:
+            if segment.row_start != next_row or segment.num_rows < 1:
+                raise ValueError(f"segment {segment} does not start at row {next_row}")
+            next_row += segment.num_rows
+        if next_row != len(token_ids):
+            raise ValueError(f"segments cover {next_row} rows, there are {len(token_ids)}")
+        positions = [p for s in segments for p in range(s.position_start, s.position_end)]
+        return ForwardBatch(
+            torch.tensor(token_ids, dtype=torch.int64, device=device),
+            torch.tensor(positions, dtype=torch.int64, device=device),
+            tuple(segments),
+        )
