@@ -1,1 +1,1 @@
-"""TODO."""
+"""Host memory tier of ninfer. Imports nothing by itself; the plugin module is the entry point."""
