@@ -1,1 +1,1 @@
-"""TODO."""
+"""The command line. Knows nothing that could not be done through the other packages."""

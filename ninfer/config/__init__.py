@@ -1,6 +1,7 @@
 """Settings of ninfer: read once, frozen, and each with its origin. Knows nothing about what uses them."""
 
 from ninfer.config.loading import LoadedSettings, find_config, load_settings
+from ninfer.config.process import process_settings
 from ninfer.config.sections import (
     CacheSection,
     EngineSection,
@@ -26,4 +27,5 @@ __all__ = [
     "TierEntry",
     "find_config",
     "load_settings",
+    "process_settings",
 ]

@@ -1,5 +1,6 @@
 """All installed plugins, looked up by kind. Knows nothing about the configuration."""
 
+import difflib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -79,7 +80,9 @@ class PluginCatalog:
 
     def _not_found(self, family: Family, kind: str) -> str:
         kinds = self.kinds(family)
+        near = difflib.get_close_matches(kind, kinds, n=1)
         text = f"there is no {family} kind {kind!r}; there is {', '.join(kinds) or 'none at all'}"
+        text += f"; did you mean {near[0]}?" if near else ""
         for record in self.records:
             if record.state is PluginState.DISABLED and may_offer(record, family, kind):
                 text += f'; plugin {record.name} is disabled ("[plugins] disabled")'

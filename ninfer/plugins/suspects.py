@@ -10,6 +10,9 @@ KNOWN_DISTRIBUTIONS: Final = {
     (Family.TIER, "disk"): "ninfer-storage-disk",
     (Family.POLICY, "costmodel"): "ninfer-policy-costmodel",
     (Family.DECODER, "mtp"): "ninfer-spec-mtp",
+    (Family.MATCHER, "radix"): "ninfer",
+    (Family.POLICY, "lru"): "ninfer",
+    (Family.DECODER, "ngram"): "ninfer",
 }
 """Distributions that offer well-known kinds."""
 

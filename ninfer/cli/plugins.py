@@ -1,0 +1,94 @@
+"""`ninfer plugins`: what is installed, what is used, what is broken and why."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from ninfer.cli.exit_codes import FAILED, errors_for_people
+from ninfer.cli.option_table import OPTION_HEADERS, option_rows
+from ninfer.cli.options import ConfigOption, SetOption
+from ninfer.cli.output import print_table
+from ninfer.config import process_settings
+from ninfer.plugins import Family, PluginCatalog, PluginRecord, Use, to_data, uses_of
+from ninfer.plugins.record import PluginState
+from ninfer.plugins.report import HEADERS, problem_lines, rows, state_of
+from ninfer.plugins.selection import find_culprits
+
+plugins_app = typer.Typer(name="plugins", help="List installed plugins.", rich_markup_mode=None)
+
+
+@plugins_app.callback(invoke_without_command=True)
+def list_plugins(
+    context: typer.Context,
+    *,
+    config: ConfigOption = None,
+    sets: SetOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    kind: Annotated[Family | None, typer.Option(help="Only plugins that offer such kinds.")] = None,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Also plugins that are disabled.")
+    ] = False,
+) -> None:
+    """List installed plugins. Exit status 1 if the configuration uses one that is broken."""
+    if context.invoked_subcommand is not None:
+        return
+    with errors_for_people():
+        loaded = process_settings(config, sets=sets or ())
+        catalog = PluginCatalog.discover(loaded.settings.plugins.disabled)
+        uses = uses_of(loaded)
+        records = [
+            record for record in catalog.records if _is_wanted(record, kind, show_all=show_all)
+        ]
+        if as_json:
+            typer.echo(json.dumps(to_data(records, uses), indent=2))
+        else:
+            print_table(HEADERS, rows(records, uses))
+        if find_culprits(catalog, uses, is_strict=loaded.settings.plugins.strict):
+            raise typer.Exit(FAILED)
+
+
+@plugins_app.command("show")
+def show_plugin(
+    name: Annotated[str, typer.Argument(help="Name of the plugin, as `ninfer plugins` lists it.")],
+    *,
+    config: ConfigOption = None,
+    traceback: Annotated[bool, typer.Option("--traceback", help="Show where it failed.")] = False,
+) -> None:
+    """Show one plugin: what it offers, with every option, and what is wrong with it."""
+    with errors_for_people():
+        loaded = process_settings(config)
+        catalog = PluginCatalog.discover(loaded.settings.plugins.disabled)
+        records = catalog.named(name)
+        if not records:
+            installed = ", ".join(record.name for record in catalog.records) or "none"
+            typer.echo(f"ninfer: there is no plugin {name!r}; installed: {installed}", err=True)
+            raise typer.Exit(FAILED)
+        for record in records:
+            _show(record, uses_of(loaded), with_traceback=traceback)
+
+
+def _is_wanted(record: PluginRecord, family: Family | None, *, show_all: bool) -> bool:
+    if record.state is PluginState.DISABLED and not show_all:
+        return False
+    return (
+        family is None or record.is_broken or any(offer.family is family for offer in record.offers)
+    )
+
+
+def _show(record: PluginRecord, uses: tuple[Use, ...], *, with_traceback: bool) -> None:
+    typer.echo(f"{record.name}   {record.origin}   (ninfer: {record.name} = {record.entry_point})")
+    typer.echo(
+        f"  state {state_of(record, uses)}"
+        + (f", API {record.api[0]}.{record.api[1]}" if record.api else "")
+    )
+    for problem in record.problems:
+        typer.echo("\n".join(problem_lines(problem)))
+        if with_traceback and problem.traceback:
+            typer.echo(problem.traceback)
+    for offer in record.offers:
+        typer.echo(f"\n{offer.label}: {offer.provider.summary}")
+        for use in uses:
+            if use.is_of(offer):
+                typer.echo(f"  used by {use.where}")
+        print_table(OPTION_HEADERS, option_rows(offer.provider.config))
