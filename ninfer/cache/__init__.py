@@ -1,1 +1,1 @@
-"""TODO."""
+"""Which contexts are stored where, and how they get there. Knows nothing about tensors or HTTP."""

@@ -1,0 +1,180 @@
+"""Copies objects to slower tiers: ahead of pressure, to make victims cheap, and all of them at shutdown."""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from ninfer.api import PlacementPolicy
+from ninfer.cache.eviction import Evictor
+from ninfer.cache.node import DEVICE, StoredObject, page_of
+from ninfer.cache.store import ContextStore
+from ninfer.cache.transfers import Move, MoveStatus, Transfers
+
+MAX_IN_FLIGHT: Final = 64
+MAX_OFFERED: Final = 65_536
+
+
+class CopiesDown:
+    """Starts copies to slower tiers and books their results.
+
+    Args:
+        store: the context store.
+        evictor: makes room for copies.
+        transfers: does them.
+        policy: says what is worth copying.
+    """
+
+    def __init__(
+        self,
+        store: ContextStore,
+        evictor: Evictor,
+        transfers: Transfers,
+        policy: PlacementPolicy,
+    ) -> None:
+        """Start with nothing offered."""
+        self._store = store
+        self._evictor = evictor
+        self._transfers = transfers
+        self._policy = policy
+        self._offered: deque[StoredObject] = deque(maxlen=MAX_OFFERED)
+        self.num_in_flight = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """True if nothing is offered or under way."""
+        return not self._offered and self.num_in_flight == 0
+
+    def offer(self, objects: Iterable[StoredObject]) -> None:
+        """Consider objects, parents first, for copies ahead of pressure."""
+        if self._store.num_tiers > 1:
+            self._offered.extend(objects)
+
+    def pump(self) -> None:
+        """Start offered copies, as many as may be under way at once."""
+        while self._offered and self.num_in_flight < MAX_IN_FLIGHT:
+            stored = self._offered.popleft()
+            if not stored.is_gone:
+                self._copy_where_wanted(stored)
+
+    def _copy_where_wanted(self, stored: StoredObject) -> None:
+        source = stored.fastest_tier()
+        if source is None:
+            return
+        facts = self._store.values.facts_of(stored, source)
+        for target in range(source + 1, self._store.num_tiers):
+            if stored.replicas[target] is not None or self._transfers.is_stalled(target):
+                continue
+            if self._policy.wants_copy(facts, target):
+                self.copy(stored, source, target)
+
+    def copy(
+        self,
+        stored: StoredObject,
+        source: int,
+        target: int,
+        done: Callable[[Move], None] | None = None,
+    ) -> bool:
+        """Start one copy if there is room or less valuable objects make room.
+
+        Args:
+            stored: what.
+            source: tier with a valid replica.
+            target: slower tier without one.
+            done: told when it ended, after the books are right.
+
+        Returns:
+            False if it was not started.
+        """
+        if stored.valid_on(source) is None or stored.replicas[target] is not None:
+            return False
+        num_bytes = self._store.bytes_on(stored, target)
+        if self._store.ledgers[target - 1].free_bytes < num_bytes:
+            value = self._store.values.value_of(stored, source)
+            self._store.lease(stored, source)
+            room = self._evictor.plan_room(target, num_bytes, below_value=value)
+            self._store.release(stored, source)
+            if not room.is_enough:
+                return False
+            if room.dirty:
+                self.clean(room.dirty)
+                return False
+            self._evictor.apply_drops(room)
+        self.start(stored, source, target, done)
+        return True
+
+    def start(
+        self,
+        stored: StoredObject,
+        source: int,
+        target: int,
+        done: Callable[[Move], None] | None = None,
+    ) -> Move:
+        """Start a copy whose room is free."""
+        self._store.reserve_replica(stored, target)
+        replica = self._store.lease(stored, source)
+        move = Move(
+            key=self._store.names.key_of(stored),
+            header=self._store.names.header_of(stored),
+            num_bytes=self._store.payload_bytes(stored),
+            source=source,
+            target=target,
+            location=replica.location if source == DEVICE else -1,
+            tag=lambda ended: self._ended(stored, ended, done),
+        )
+        self.num_in_flight += 1
+        self._transfers.start([move])
+        return move
+
+    def clean(self, dirty: Iterable[tuple[StoredObject, int, int]]) -> None:
+        """Start the copies that a plan needs before it can be carried out."""
+        for stored, source, target in dirty:
+            self.copy(stored, source, target)
+
+    def _ended(self, stored: StoredObject, move: Move, done: Callable[[Move], None] | None) -> None:
+        self.num_in_flight -= 1
+        is_done = move.status is MoveStatus.DONE
+        if is_done and not stored.is_gone:
+            self._store.commit_replica(stored, move.target)
+        elif stored.replicas[move.target] is not None:
+            if is_done:
+                self._transfers.delete(move.target, move.key)
+            self._store.drop_replica(stored, move.target)
+        self._store.release(stored, move.source)
+        if done is not None:
+            done(move)
+        if move.status is MoveStatus.SOURCE_LOST and move.source != DEVICE:
+            self._drop_damaged(stored, move.source)
+
+    def _drop_damaged(self, stored: StoredObject, tier: int) -> None:
+        replica = stored.replicas[tier]
+        if not stored.is_gone and replica is not None and not replica.leases:
+            self._store.drop_replica(stored, tier)
+
+    def flush(self, target: int, *, keep_going: Callable[[], bool]) -> int:
+        """Copy everything worth it to a durable tier, most recently used first.
+
+        Args:
+            target: tier index.
+            keep_going: called while waiting; polls transfers, False ends the flush.
+
+        Returns:
+            Number of copies started.
+        """
+        objects: list[StoredObject] = []
+        for node in self._store.tree.nodes():
+            objects.append(node)
+            if node.image is not None:
+                objects.append(node.image)
+        objects.sort(key=lambda stored: (-stored.last_use_index, page_of(stored).end_tokens))
+        num_started = 0
+        for stored in objects:
+            source = stored.fastest_tier()
+            if stored.is_gone or source is None or source >= target:
+                continue
+            num_started += self.copy(stored, source, target)
+            while self.num_in_flight >= MAX_IN_FLIGHT:
+                if not keep_going():
+                    return num_started
+        while self.num_in_flight and keep_going():
+            pass
+        return num_started

@@ -1,0 +1,240 @@
+"""Plans which replicas make room, step by step and no more than needed. Plans only; `apply` is a few drops.
+
+A victim is given up in the mildest way that works: its replica is redundant and goes; else it is moved one tier
+down; else, with no tier left, the last replica goes. Making room below follows the same rule for less valuable
+objects there. An object below that first has to be copied further down makes the plan *dirty*: the copy is started
+and the plan is made again when it is done.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
+
+from ninfer.api import ImageKind
+from ninfer.cache.node import DEVICE, PageNode, StoredObject
+from ninfer.cache.store import ContextStore
+from ninfer.cache.victims import Entry, VictimHeap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Victim:
+    """One replica to give up.
+
+    Attributes:
+        stored: whose.
+        tier: where it is.
+        value: the policy's value when it was chosen.
+        target: tier it moves to first, None to drop it.
+    """
+
+    stored: StoredObject
+    tier: int
+    value: float
+    target: int | None
+
+
+@dataclass(slots=True, kw_only=True)
+class EvictionPlan:
+    """Victims in the order they are given up.
+
+    Attributes:
+        victims: replicas that make the room asked for.
+        displaced: drops on lower tiers that make room for those that move.
+        dirty: (object, tier, target) copies to make first; if any, the rest must not be applied.
+        is_enough: the room asked for is reached.
+    """
+
+    victims: list[Victim] = field(default_factory=list)
+    displaced: list[Victim] = field(default_factory=list)
+    dirty: list[tuple[StoredObject, int, int]] = field(default_factory=list)
+    is_enough: bool = False
+
+
+class _Search:
+    """Takes victims of one order, least valuable first, and sees what becomes evictable behind them."""
+
+    def __init__(self, store: ContextStore, order: VictimHeap, kind: ImageKind, tier: int) -> None:
+        self._store = store
+        self._order = order
+        self._kind = kind
+        self._tier = tier
+        self._popped: list[Entry] = []
+        self._uncovered: list[tuple[float, int, StoredObject]] = []
+        self._removed: dict[int, int] = {}
+        self._numbers = count()
+
+    def take(self) -> tuple[float, StoredObject] | None:
+        entry = self._order.pop()
+        if entry is not None and self._uncovered and self._uncovered[0][0] < entry[0]:
+            self._order.put_back(entry)
+            entry = None
+        if entry is not None:
+            self._popped.append(entry)
+            value, stored = entry[0], entry[2]
+        elif self._uncovered:
+            value, _, stored = heappop(self._uncovered)
+        else:
+            return None
+        self._uncover_parent(stored)
+        return value, stored
+
+    def _uncover_parent(self, stored: StoredObject) -> None:
+        if not isinstance(stored, PageNode) or stored.parent is None or stored.parent.is_root:
+            return
+        parent = stored.parent
+        removed = self._removed[id(parent)] = self._removed.get(id(parent), 0) + 1
+        replica = parent.replicas[self._tier]
+        if replica is None or replica.leases or not replica.is_valid:
+            return
+        if parent.child_replicas[self._tier] == removed:
+            value = self._store.values.value_of(parent, self._tier)
+            heappush(self._uncovered, (value, next(self._numbers), parent))
+
+    def end(self) -> None:
+        """Put everything back: the plan may not be carried out."""
+        for entry in self._popped:
+            self._order.put_back(entry)
+
+
+class Evictor:
+    """Plans and applies evictions.
+
+    Args:
+        store: the context store.
+        is_usable: tells whether a lower tier takes copies now.
+        evicted: told the value of each victim.
+    """
+
+    def __init__(
+        self,
+        store: ContextStore,
+        is_usable: Callable[[int], bool],
+        evicted: Callable[[float], None],
+    ) -> None:
+        """Keep the store."""
+        self._store = store
+        self._is_usable = is_usable
+        self._evicted = evicted
+
+    def plan_device(self, *, num_pages: int, num_slots: int = 0) -> EvictionPlan:
+        """Plan to free device pages and state slots beyond those free now."""
+        plan = EvictionPlan()
+        rooms = _Rooms(self, self._store, plan)
+        is_enough = self._take_device(plan, rooms, ImageKind.PAGE, num_pages)
+        is_enough = self._take_device(plan, rooms, ImageKind.STATE, num_slots) and is_enough
+        rooms.end()
+        plan.is_enough = is_enough
+        return plan
+
+    def _take_device(
+        self, plan: EvictionPlan, rooms: "_Rooms", kind: ImageKind, wanted: int
+    ) -> bool:
+        if wanted <= 0:
+            return True
+        search = _Search(self._store, self._store.values.order_of(kind, DEVICE), kind, DEVICE)
+        missing = wanted
+        while missing > 0 and (found := search.take()) is not None:
+            value, stored = found
+            plan.victims.append(self._fate(stored, DEVICE, value, rooms))
+            missing -= 1
+        search.end()
+        return missing <= 0
+
+    def plan_room(self, tier: int, num_bytes: int, *, below_value: float) -> EvictionPlan:
+        """Plan to make room on a lower tier, giving up only what is worth less than `below_value`."""
+        plan = EvictionPlan()
+        rooms = _Rooms(self, self._store, plan)
+        plan.is_enough = rooms.make(tier, num_bytes, below_value)
+        rooms.end()
+        return plan
+
+    def _fate(self, stored: StoredObject, tier: int, value: float, rooms: "_Rooms") -> Victim:
+        target: int | None = None
+        rooms.plan_gone(stored, tier)
+        is_dead = not self._store.values.facts_of(stored, tier).is_reachable
+        if not rooms.remains(stored) and not is_dead:
+            target = self.target_below(stored, tier, value, rooms)
+        return Victim(stored=stored, tier=tier, value=value, target=target)
+
+    def target_below(
+        self, stored: StoredObject, tier: int, value: float, rooms: "_Rooms"
+    ) -> int | None:
+        """Return the next tier down that has or makes room for an object, None if none does."""
+        for target in range(tier + 1, self._store.num_tiers):
+            if stored.replicas[target] is not None or not self._is_usable(target):
+                continue
+            if rooms.make(target, self._store.bytes_on(stored, target), value):
+                return target
+        return None
+
+    def apply_drops(self, plan: EvictionPlan) -> None:
+        """Carry out what needs no copy: displaced objects and victims that are dropped."""
+        for victim in (*plan.displaced, *plan.victims):
+            self._evicted(victim.value)
+            if victim.target is None and victim.stored.replicas[victim.tier] is not None:
+                self._store.drop_replica(victim.stored, victim.tier)
+
+
+class _Rooms:
+    """Room on lower tiers, and which replicas are left, as a plan changes them."""
+
+    def __init__(self, evictor: Evictor, store: ContextStore, plan: EvictionPlan) -> None:
+        self._evictor = evictor
+        self._store = store
+        self._plan = plan
+        self._free = [ledger.free_bytes for ledger in store.ledgers]
+        self._searches: dict[int, _Search] = {}
+        self._next: dict[int, tuple[float, StoredObject] | None] = {}
+        self._gone: set[tuple[int, int]] = set()
+
+    def plan_gone(self, stored: StoredObject, tier: int) -> None:
+        """Remember that the plan gives a replica up."""
+        self._gone.add((id(stored), tier))
+
+    def remains(self, stored: StoredObject) -> bool:
+        """Tell whether a valid replica is left that the plan does not give up."""
+        return any(
+            replica is not None and replica.is_valid and (id(stored), tier) not in self._gone
+            for tier, replica in enumerate(stored.replicas)
+        )
+
+    def make(self, tier: int, num_bytes: int, below_value: float) -> bool:
+        """Take room on a tier, displacing what is worth less; False if that is not enough."""
+        if num_bytes > self._store.ledgers[tier - 1].capacity_bytes:
+            return False
+        while self._free[tier - 1] < num_bytes:
+            if not self._displace_one(tier, below_value):
+                return False
+        self._free[tier - 1] -= num_bytes
+        return True
+
+    def _displace_one(self, tier: int, below_value: float) -> bool:
+        if tier not in self._searches:
+            order = self._store.values.order_of(ImageKind.PAGE, tier)
+            self._searches[tier] = _Search(self._store, order, ImageKind.PAGE, tier)
+            self._next[tier] = self._searches[tier].take()
+        found = self._next[tier]
+        if found is None or found[0] >= below_value:
+            return False
+        self._next[tier] = self._searches[tier].take()
+        value, stored = found
+        was_only_copy_planned = (id(stored), DEVICE) in self._gone
+        self.plan_gone(stored, tier)
+        target = None
+        if not self.remains(stored):
+            if was_only_copy_planned:
+                self._gone.discard((id(stored), tier))
+                return self._displace_one(tier, below_value)
+            target = self._evictor.target_below(stored, tier, value, self)
+        if target is not None:
+            self._plan.dirty.append((stored, tier, target))
+        replica = stored.replicas[tier]
+        self._free[tier - 1] += replica.num_bytes if replica is not None else 0
+        self._plan.displaced.append(Victim(stored=stored, tier=tier, value=value, target=target))
+        return True
+
+    def end(self) -> None:
+        """Put everything back."""
+        for search in self._searches.values():
+            search.end()

@@ -1,0 +1,75 @@
+"""The context of one request while it waits for transfers and while it runs. A record; the manager changes it."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ninfer.cache.node import PageNode, StoredObject
+from ninfer.cache.planner import Outcome
+from ninfer.cache.transfers import Batch
+from ninfer.core.request import ReusePath
+from ninfer.core.step import PageCopy, PageRun, StateCopy
+
+
+class ContextStatus(StrEnum):
+    """Where a context stands."""
+
+    PARKED = "parked"
+    """Transfers are under way; everything it needs is reserved."""
+    READY = "ready"
+    LOST = "lost"
+    """Something it was to read is gone; the request has to be planned again."""
+    ENDED = "ended"
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class LaneContext:
+    """What a request holds of the store.
+
+    Attributes:
+        root: start of its namespace.
+        outcome: the plan it started from.
+        is_cached: False for requests that neither read nor leave anything.
+        pages: block table: device page ids in order, over the whole reservation.
+        owned: pages of the table that belong to the lane alone.
+        runs: the table as runs.
+        path: published full pages from the root, each leased on the device.
+        leases: other leases: what is read to start, by (object, tier).
+        state_slot: slot of the running state, None for models without state.
+        num_missing_pages: pages still to come from victims that are being moved.
+        num_waiting: transfers still to end.
+        batches: those transfers, for cancelling.
+        start_page_copy: copy on write to do with the first step.
+        start_state_copy: state to load with the first step.
+        is_started: the start copies were executed.
+        restored_bytes: read from each lower tier, by tier index.
+        reuse_path: where it resumed.
+    """
+
+    root: PageNode
+    outcome: Outcome
+    is_cached: bool
+    status: ContextStatus = ContextStatus.PARKED
+    pages: list[int] = field(default_factory=list)
+    owned: set[int] = field(default_factory=set)
+    runs: tuple[PageRun, ...] = ()
+    path: list[PageNode] = field(default_factory=list)
+    leases: list[tuple[StoredObject, int]] = field(default_factory=list)
+    state_slot: int | None = None
+    num_missing_pages: int = 0
+    num_waiting: int = 0
+    batches: list[Batch] = field(default_factory=list)
+    start_page_copy: PageCopy | None = None
+    start_state_copy: StateCopy | None = None
+    is_started: bool = False
+    restored_bytes: dict[int, int] = field(default_factory=dict)
+    reuse_path: ReusePath = ReusePath.ROOT
+
+    @property
+    def resume_tokens(self) -> int:
+        """Tokens that need not be computed."""
+        return self.outcome.point.position_tokens
+
+    @property
+    def tip(self) -> PageNode:
+        """Deepest published full page, or the root."""
+        return self.path[-1] if self.path else self.root

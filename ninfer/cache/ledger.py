@@ -1,0 +1,49 @@
+"""Bytes of one tier below the device: what is used, what is promised. Knows nothing about what the bytes are."""
+
+from ninfer.api.errors import InvariantBroken
+
+
+class ByteLedger:
+    """One byte budget for pages and state images together.
+
+    Invariants:
+        0 <= used_bytes, 0 <= reserved_bytes, used_bytes + reserved_bytes <= capacity_bytes.
+
+    Args:
+        capacity_bytes: what the tier may hold.
+    """
+
+    def __init__(self, capacity_bytes: int) -> None:
+        """Start empty."""
+        self.capacity_bytes = capacity_bytes
+        self.used_bytes = 0
+        self.reserved_bytes = 0
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes neither used nor promised."""
+        return self.capacity_bytes - self.used_bytes - self.reserved_bytes
+
+    def reserve(self, num_bytes: int) -> None:
+        """Promise room before a copy begins.
+
+        Raises:
+            InvariantBroken: there is less; the caller must have asked first.
+        """
+        if num_bytes > self.free_bytes:
+            msg = f"asked for {num_bytes} B, {self.free_bytes} B are free"
+            raise InvariantBroken(msg)
+        self.reserved_bytes += num_bytes
+
+    def commit(self, num_bytes: int) -> None:
+        """Turn a promise into use."""
+        self.reserved_bytes -= num_bytes
+        self.used_bytes += num_bytes
+
+    def cancel(self, num_bytes: int) -> None:
+        """Give a promise back."""
+        self.reserved_bytes -= num_bytes
+
+    def release(self, num_bytes: int) -> None:
+        """Give used room back."""
+        self.used_bytes -= num_bytes

@@ -1,0 +1,250 @@
+"""The cache manager: the scheduler's one door to contexts. Seals plans, follows transfers, publishes what is computed."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ninfer.api import Clock, PlacementPolicy, TransferObserved
+from ninfer.cache.captures import Captures
+from ninfer.cache.copies_down import CopiesDown
+from ninfer.cache.eviction import Evictor
+from ninfer.cache.identity import encode_tokens
+from ninfer.cache.lane_context import ContextStatus, LaneContext
+from ninfer.cache.node import PageNode, StoredObject
+from ninfer.cache.planner import Need, Outcome, Planner
+from ninfer.cache.publishing import Publisher
+from ninfer.cache.resume import Prefix
+from ninfer.cache.reuse_path import classify
+from ninfer.cache.sealing import Sealer
+from ninfer.cache.store import ContextStore
+from ninfer.cache.transfers import Move, Transfers
+from ninfer.core.errors import RequestInfeasible
+from ninfer.core.request import GenerationRequest
+from ninfer.core.step import PAGE_SIZE_TOKENS, PageCopy, StateCopy
+
+
+class Blocked(StrEnum):
+    """Why a request cannot start now."""
+
+    SPACE = "space"
+    """Running requests hold too much of the device."""
+    TRANSFER = "transfer"
+    """Copies that make room are under way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartCopies:
+    """Copies that the next step does before it computes."""
+
+    page_copies: tuple[PageCopy, ...]
+    state_copies: tuple[StateCopy, ...]
+
+
+class CacheManager:
+    """Contexts of all requests.
+
+    Args:
+        store: the context store.
+        planner: chooses where requests start.
+        evictor: makes room.
+        transfers: moves bytes.
+        copies_down: copies ahead of pressure.
+        policy: learns from what happened.
+        clock: source of time.
+        slack_tokens: positions beyond prompt and completion that speculation may touch.
+    """
+
+    def __init__(
+        self,
+        store: ContextStore,
+        *,
+        planner: Planner,
+        evictor: Evictor,
+        transfers: Transfers,
+        copies_down: CopiesDown,
+        policy: PlacementPolicy,
+        clock: Clock,
+        slack_tokens: int,
+    ) -> None:
+        """Wire the parts."""
+        self.store = store
+        self.transfers = transfers
+        self.copies_down = copies_down
+        self._planner = planner
+        self._policy = policy
+        self._clock = clock
+        self._slack_tokens = slack_tokens
+        self._sealer = Sealer(store, evictor, transfers, copies_down)
+        self._publisher = Publisher(store, copies_down)
+        self._captures = Captures(store, self._publisher)
+
+    # ---- admission ---------------------------------------------------------------------------------
+
+    def need_of(self, request: GenerationRequest) -> Need:
+        """Return what a request takes of the device until it ends."""
+        num_tokens = len(request.prompt_token_ids) + request.max_tokens + self._slack_tokens
+        return Need(
+            num_prompt_tokens=len(request.prompt_token_ids),
+            num_pages=-(-num_tokens // PAGE_SIZE_TOKENS),
+            num_slots=1 if self.store.has_state else 0,
+            session_key=request.cache.session_key,
+        )
+
+    def check_feasible(self, request: GenerationRequest) -> None:
+        """Refuse a request that could not fit even on an empty device.
+
+        Raises:
+            RequestInfeasible: with needed and available tokens.
+        """
+        need = self.need_of(request)
+        layout = self.store.layout
+        if need.num_pages > layout.num_pages or need.num_slots > layout.num_state_slots:
+            msg = (
+                f"the request needs device room for {need.num_pages * PAGE_SIZE_TOKENS} tokens "
+                f"({need.num_prompt_tokens} of prompt, {request.max_tokens} of completion, "
+                f"rounded up to pages), {layout.num_pages * PAGE_SIZE_TOKENS} are available"
+            )
+            raise RequestInfeasible(msg, param="max_tokens")
+
+    def admit(self, request: GenerationRequest) -> LaneContext | Blocked:
+        """Plan a request and seal the plan.
+
+        Returns:
+            A context, READY or PARKED, that holds everything the request needs; or why it cannot start now, in
+            which case nothing is held (copies that make room may have been started).
+        """
+        need = self.need_of(request)
+        root = self.store.root_of(request.cache.salt)
+        encoded = encode_tokens(request.prompt_token_ids if request.cache.is_enabled else ())
+        prefix = Prefix(self.store.tree, root, encoded, has_state=self.store.has_state)
+        outcome = self._planner.plan(need, prefix)
+        if outcome is None:
+            in_flight = prefix.is_in_flight(len(prefix.path))
+            return Blocked.TRANSFER if in_flight or self.transfers.num_waiting() else Blocked.SPACE
+        if outcome.eviction.dirty:
+            self.copies_down.clean(outcome.eviction.dirty)
+            if self.copies_down.num_in_flight:
+                return Blocked.TRANSFER
+            outcome.eviction.dirty.clear()
+        return self._seal(request, root, prefix, outcome)
+
+    def _seal(
+        self, request: GenerationRequest, root: PageNode, prefix: Prefix, outcome: Outcome
+    ) -> LaneContext:
+        context = LaneContext(root=root, outcome=outcome, is_cached=request.cache.is_enabled)
+        context.reuse_path = classify(outcome.point, prefix.path)
+        point = outcome.point
+        used: list[StoredObject] = [*prefix.path[: point.num_pages]]
+        used += [extra for extra in (point.partial, point.image) if extra is not None]
+        self.store.touch(used)
+        self._sealer.seal(context, prefix)
+        return context
+
+    def cancel(self, context: LaneContext) -> None:
+        """End a context that has not started: everything it holds is given back."""
+        self._sealer.unwind(context)
+        context.status = ContextStatus.ENDED
+
+    # ---- transfers ---------------------------------------------------------------------------------
+
+    def poll(self) -> bool:
+        """Book transfers that ended and start copies ahead of pressure; tell whether anything ended."""
+        ended = self.transfers.poll()
+        for move in ended:
+            self._observe(move)
+            on_end = move.tag
+            if callable(on_end):
+                on_end(move)
+        self.copies_down.pump()
+        return bool(ended)
+
+    def _observe(self, move: Move) -> None:
+        if move.seconds > 0.0:
+            self._policy.observe_transfer(
+                TransferObserved(
+                    source_index=move.source,
+                    target_index=move.target,
+                    num_bytes=move.num_bytes,
+                    seconds=move.seconds,
+                )
+            )
+
+    # ---- running -----------------------------------------------------------------------------------
+
+    def take_copies(self, starting: Sequence[LaneContext]) -> StartCopies:
+        """Return what the next step must copy: for contexts that start with it, and captures."""
+        page_copies = [c.start_page_copy for c in starting if c.start_page_copy is not None]
+        state_copies = [c.start_state_copy for c in starting if c.start_state_copy is not None]
+        return StartCopies(
+            page_copies=(*self._captures.page_copies(), *page_copies),
+            state_copies=tuple(state_copies),
+        )
+
+    def copies_done(self, starting: Sequence[LaneContext]) -> None:
+        """Book the copies of the step that just ran."""
+        self._captures.commit()
+        for context in starting:
+            self._sealer.release_sources(context)
+            context.is_started = True
+
+    def advance(self, context: LaneContext, token_ids: Sequence[int], num_computed: int) -> None:
+        """Publish pages that were filled. Constant time unless a page border was passed.
+
+        Args:
+            context: a running context.
+            token_ids: prompt and completion so far.
+            num_computed: tokens whose KV is there, all of them final.
+        """
+        if context.is_cached:
+            self._publisher.publish_full_pages(context, token_ids, num_computed)
+
+    def capture_slot(self, context: LaneContext) -> int | None:
+        """Return a slot to capture the running state into, None if there is no room worth taking."""
+        return self._captures.take_slot() if context.is_cached else None
+
+    def capture(
+        self,
+        context: LaneContext,
+        token_ids: Sequence[int],
+        position_tokens: int,
+        slot: int | None,
+    ) -> None:
+        """Make a running request's position a resume point of its own (after `advance` to there)."""
+        if context.is_cached:
+            self._captures.add(context, token_ids, position_tokens, slot)
+
+    def finish(self, context: LaneContext, token_ids: Sequence[int], num_computed: int) -> None:
+        """End a running context at any moment; what was computed stays usable.
+
+        Args:
+            context: a running context.
+            token_ids: prompt and completion.
+            num_computed: tokens whose KV is there, all of them final.
+        """
+        self._captures.cancel(context)
+        self._sealer.release_sources(context)
+        if context.is_cached and num_computed > 0 and context.is_started:
+            self._publisher.publish_end(context, token_ids, num_computed)
+        self._publisher.give_back(context)
+        context.status = ContextStatus.ENDED
+
+    # ---- shutdown ----------------------------------------------------------------------------------
+
+    def flush(self, timeout_s: float, wait: Callable[[], None]) -> int:
+        """Copy contexts to the slowest tier that keeps them over a restart.
+
+        Args:
+            timeout_s: bound.
+            wait: waits a moment for transfers.
+
+        Returns:
+            Number of images copied.
+        """
+        until_s = self._clock.monotonic_s() + timeout_s
+
+        def keep_going() -> bool:
+            if not self.poll():
+                wait()
+            return self._clock.monotonic_s() < until_s
+
+        return self.copies_down.flush(self.store.num_tiers - 1, keep_going=keep_going)

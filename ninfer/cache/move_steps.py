@@ -1,0 +1,225 @@
+"""How one batch of images is copied, for each kind of way. Runs on worker threads; keeps no state but buffers."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ninfer.api import ImageKind, PutItem, PutStatus, ReadItem, ReadStatus
+from ninfer.cache.identity import ImageHeader
+from ninfer.cache.tier_handle import TierHandle
+from ninfer.core.step import DeviceCopier
+
+if TYPE_CHECKING:
+    from ninfer.cache.transfers import Move
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """How one move ended: a value of `MoveStatus`, and why."""
+
+    outcome: str
+    message: str = ""
+
+
+_DONE = StepResult(outcome="done")
+_GIVEN_UP = StepResult(outcome="given_up")
+
+
+class MoveSteps:
+    """Copies batches between the device and tiers, and from tier to tier.
+
+    Args:
+        handles: lower tiers; index 1 is the first.
+        copier: access to device memory.
+    """
+
+    def __init__(self, handles: Sequence[TierHandle], copier: DeviceCopier) -> None:
+        """Keep the two ends."""
+        self._handles = list(handles)
+        self._copier = copier
+        self._buffers = threading.local()
+
+    def run(
+        self, moves: "Sequence[Move]", lock: threading.Lock, is_cancelled: Callable[[], bool]
+    ) -> list[StepResult]:
+        """Copy a batch.
+
+        Args:
+            moves: same source and target for all.
+            lock: taken around every touch of device memory.
+            is_cancelled: asked under the lock; device memory is left alone once it is True.
+
+        Returns:
+            One result per move, in order.
+        """
+        guard = _DeviceGuard(self._copier, lock, is_cancelled)
+        if moves[0].target == 0:
+            return self._restore(moves, guard)
+        if moves[0].source == 0:
+            return self._spill(moves, guard)
+        return self._clean(moves)
+
+    def undo(self, moves: "Sequence[Move]", results: Sequence[StepResult]) -> None:
+        """Remove images that were written for moves nobody waits for any more."""
+        for move, result in zip(moves, results, strict=True):
+            if move.target and result is _DONE:
+                self._handles[move.target - 1].delete([move.key])
+
+    # ---- tier to device ----------------------------------------------------------------------------
+
+    def _restore(self, moves: "Sequence[Move]", guard: "_DeviceGuard") -> list[StepResult]:
+        handle = self._handles[moves[0].source - 1]
+        if handle.capabilities.addressable:
+            return [self._restore_in_place(handle, move, guard) for move in moves]
+        buffers = self._staging(moves)
+        items = [
+            ReadItem(key=move.key, buffer=buffer)
+            for move, buffer in zip(moves, buffers, strict=True)
+        ]
+        results = []
+        for move, buffer, read in zip(moves, buffers, handle.read_into(items), strict=True):
+            status = read.status
+            if status is ReadStatus.READ and not _is_expected(move, read.header):
+                status = ReadStatus.CORRUPT
+            handle.count_read(status, move.num_bytes)
+            if status is ReadStatus.READ:
+                results.append(guard.copy_in(move, buffer))
+            else:
+                message = f"{handle.name}: {status.value} {read.message}".strip()
+                results.append(StepResult(outcome="source_lost", message=message))
+        return results
+
+    def _restore_in_place(
+        self, handle: TierHandle, move: "Move", guard: "_DeviceGuard"
+    ) -> StepResult:
+        found = handle.view(move.key)
+        if found is None:
+            handle.count_read(ReadStatus.MISSING, 0)
+            return StepResult(outcome="source_lost", message=f"{handle.name}: missing")
+        header, payload = found
+        if payload.nbytes != move.num_bytes or not _is_expected(move, header):
+            handle.count_read(ReadStatus.CORRUPT, 0)
+            return StepResult(outcome="source_lost", message=f"{handle.name}: other content")
+        handle.count_read(ReadStatus.READ, move.num_bytes)
+        return guard.copy_in(move, payload)
+
+    # ---- device to tier ----------------------------------------------------------------------------
+
+    def _spill(self, moves: "Sequence[Move]", guard: "_DeviceGuard") -> list[StepResult]:
+        handle = self._handles[moves[0].target - 1]
+        if handle.capabilities.addressable:
+            return [self._spill_in_place(handle, move, guard) for move in moves]
+        buffers = self._staging(moves)
+        results = [
+            guard.copy_out(move, buffer) for move, buffer in zip(moves, buffers, strict=True)
+        ]
+        return self._put(handle, moves, buffers, results)
+
+    def _spill_in_place(
+        self, handle: TierHandle, move: "Move", guard: "_DeviceGuard"
+    ) -> StepResult:
+        buffer = handle.allocate(move.key, move.header.pack(), move.num_bytes)
+        if buffer is None:
+            handle.counters.num_full += 1
+            return StepResult(outcome="target_refused", message=f"{handle.name}: no room")
+        result = guard.copy_out(move, buffer)
+        if result is _DONE and not handle.commit(move.key, move.num_bytes):
+            result = StepResult(outcome="target_refused", message=f"{handle.name}: commit failed")
+        if result is not _DONE:
+            handle.delete([move.key])
+        return result
+
+    # ---- tier to tier ------------------------------------------------------------------------------
+
+    def _clean(self, moves: "Sequence[Move]") -> list[StepResult]:
+        source = self._handles[moves[0].source - 1]
+        target = self._handles[moves[0].target - 1]
+        payloads: list[memoryview] = []
+        results: list[StepResult] = []
+        for move, buffer in zip(moves, self._staging(moves), strict=True):
+            payload, result = self._fetch(source, move, buffer)
+            payloads.append(payload)
+            results.append(result)
+        return self._put(target, moves, payloads, results)
+
+    @staticmethod
+    def _fetch(
+        source: TierHandle, move: "Move", buffer: memoryview
+    ) -> tuple[memoryview, StepResult]:
+        lost = StepResult(outcome="source_lost", message=f"{source.name}: unreadable")
+        if source.capabilities.addressable:
+            found = source.view(move.key)
+            if found is None or not _is_expected(move, found[0]):
+                return buffer, lost
+            return found[1], _DONE
+        read = source.read_into([ReadItem(key=move.key, buffer=buffer)])[0]
+        is_good = read.status is ReadStatus.READ and _is_expected(move, read.header)
+        return buffer, _DONE if is_good else lost
+
+    def _put(
+        self,
+        handle: TierHandle,
+        moves: "Sequence[Move]",
+        payloads: Sequence[memoryview],
+        results: list[StepResult],
+    ) -> list[StepResult]:
+        ready = [at for at, result in enumerate(results) if result is _DONE]
+        items = [
+            PutItem(key=moves[at].key, header=moves[at].header.pack(), payload=payloads[at])
+            for at in ready
+        ]
+        for at, put in zip(ready, handle.put(items) if items else [], strict=True):
+            if put.status is not PutStatus.STORED:
+                message = f"{handle.name}: {put.status.value} {put.message}".strip()
+                results[at] = StepResult(outcome="target_refused", message=message)
+        return results
+
+    def _staging(self, moves: "Sequence[Move]") -> list[memoryview]:
+        """Return a buffer per move, from memory this thread keeps."""
+        total = sum(move.num_bytes for move in moves)
+        held: bytearray | None = self._buffers.__dict__.get("held")
+        if held is None or len(held) < total:
+            held = bytearray(total)
+            self._buffers.held = held
+        whole, at, views = memoryview(held), 0, []
+        for move in moves:
+            views.append(whole[at : at + move.num_bytes])
+            at += move.num_bytes
+        return views
+
+
+class _DeviceGuard:
+    """Touches device memory only under the lock and only while the batch is wanted."""
+
+    def __init__(
+        self, copier: DeviceCopier, lock: threading.Lock, is_cancelled: Callable[[], bool]
+    ) -> None:
+        self._copier = copier
+        self._lock = lock
+        self._is_cancelled = is_cancelled
+
+    def copy_in(self, move: "Move", buffer: memoryview) -> StepResult:
+        with self._lock:
+            if self._is_cancelled():
+                return _GIVEN_UP
+            if move.kind is ImageKind.STATE:
+                self._copier.copy_state_in(move.location, buffer)
+            else:
+                self._copier.copy_page_in(move.location, buffer)
+        return _DONE
+
+    def copy_out(self, move: "Move", buffer: memoryview) -> StepResult:
+        with self._lock:
+            if self._is_cancelled():
+                return _GIVEN_UP
+            if move.kind is ImageKind.STATE:
+                self._copier.copy_state_out(move.location, buffer)
+            else:
+                self._copier.copy_page_out(move.location, buffer)
+        return _DONE
+
+
+def _is_expected(move: "Move", packed: bytes) -> bool:
+    header = ImageHeader.unpack(packed)
+    return header is not None and header.names_same_content(move.header)

@@ -1,0 +1,60 @@
+"""Names of stored objects on lower tiers: digests, keys, headers. Knows nothing about where objects live."""
+
+from ninfer.api import Clock, ImageKey, ImageKind
+from ninfer.cache.identity import Digest, ImageHeader
+from ninfer.cache.node import PageNode, StoredObject, page_of
+from ninfer.cache.tree import ContextTree
+
+
+class Names:
+    """Makes names from exact token paths.
+
+    Args:
+        tree: where the paths are.
+        clock: to write times that survive a restart.
+        digest: hash; replaced in tests to force collisions.
+    """
+
+    def __init__(self, tree: ContextTree, clock: Clock, digest: Digest) -> None:
+        """Remember how to hash."""
+        self._tree = tree
+        self._clock = clock
+        self._digest = digest
+
+    def digest_of(self, node: PageNode) -> bytes:
+        """Return the digest of a node's exact path (32 bytes), made once."""
+        missing: list[PageNode] = []
+        at: PageNode | None = node
+        while at is not None and at.digest is None:
+            missing.append(at)
+            at = at.parent
+        for member in reversed(missing):
+            if member.parent is None:
+                member.digest = self._digest(b"domain" + (member.domain or b""))
+            else:
+                above = member.parent.digest or b""
+                member.digest = self._digest(b"page" + above + member.tokens)
+        return node.digest or b""
+
+    def key_of(self, stored: StoredObject) -> ImageKey:
+        """Return the name of an object on lower tiers."""
+        digest = self.digest_of(page_of(stored))
+        if stored.kind is ImageKind.STATE:
+            digest = self._digest(b"state" + digest)
+        return ImageKey(digest=digest, kind=stored.kind)
+
+    def header_of(self, stored: StoredObject) -> ImageHeader:
+        """Return the header to store beside an object."""
+        node = page_of(stored)
+        parent = node.parent
+        to_unix_s = self._clock.unix_s() - self._clock.monotonic_s()
+        return ImageHeader(
+            kind=stored.kind,
+            end_tokens=node.end_tokens,
+            num_uses=stored.num_uses,
+            created_unix_s=stored.created_s + to_unix_s,
+            last_use_unix_s=stored.last_use_s + to_unix_s,
+            parent_digest=self.digest_of(parent) if parent is not None else bytes(32),
+            domain=self._tree.domain_of(node),
+            tokens=node.tokens,
+        )

@@ -1,0 +1,240 @@
+"""Chooses where a request starts and what makes room for it. Plans only: changes no replica.
+
+Cost: the direct path walks the prompt's pages once. Under pressure a handful of candidates each take as many victims
+as pages are missing, a logarithm of the number of stored objects per victim.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ninfer.api import (
+    CheckpointMatcher,
+    Degraded,
+    Match,
+    OutcomeFacts,
+    PlacementPolicy,
+    PromptFacts,
+    TransferCost,
+)
+from ninfer.cache.eviction import EvictionPlan, Evictor
+from ninfer.cache.node import DEVICE, PageNode, StoredObject
+from ninfer.cache.resume import ROOT, Prefix, ResumePoint
+from ninfer.cache.store import ContextStore
+
+MAX_CANDIDATES: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What a request takes of the device until it ends.
+
+    Attributes:
+        num_prompt_tokens: prompt length.
+        num_pages: pages for prompt, completion and speculative slack.
+        num_slots: state slots (0 or 1).
+        session_key: the client's hint.
+    """
+
+    num_prompt_tokens: int
+    num_pages: int
+    num_slots: int
+    session_key: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One complete way to start a request.
+
+    Attributes:
+        point: where it resumes.
+        num_shared_pages: leading pages used in place on the device.
+        restores: pages to bring to the device, in order.
+        num_new_pages: pages to take: restored ones, then the lane's own.
+        eviction: what makes room.
+        price_s: J.
+        revision: of the store when it was planned.
+    """
+
+    point: ResumePoint
+    num_shared_pages: int
+    restores: Sequence[PageNode]
+    num_new_pages: int
+    eviction: EvictionPlan = field(default_factory=EvictionPlan)
+    price_s: float = 0.0
+    revision: int = 0
+
+    @property
+    def is_direct(self) -> bool:
+        """True if nothing has to be moved or given up."""
+        return self.point.slowest_tier == DEVICE and not self.eviction.victims
+
+
+class Planner:
+    """Makes outcomes and picks the cheapest.
+
+    Args:
+        store: the context store; read only.
+        evictor: plans victims.
+        matcher: picks candidates among proven resume points.
+        policy: prices outcomes.
+    """
+
+    def __init__(
+        self,
+        store: ContextStore,
+        evictor: Evictor,
+        matcher: CheckpointMatcher,
+        policy: PlacementPolicy,
+    ) -> None:
+        """Keep the parts."""
+        self._store = store
+        self._evictor = evictor
+        self._matcher = matcher
+        self._policy = policy
+
+    def plan(self, need: Need, prefix: Prefix) -> Outcome | None:
+        """Return the cheapest feasible outcome, None if there is none now."""
+        deepest = prefix.deepest()
+        direct = self._layout(need, prefix, deepest)
+        if deepest.slowest_tier == DEVICE and self._fits_free(need, direct):
+            return direct
+        outcomes = [
+            outcome
+            for point in self._candidates(need, prefix, deepest)
+            if (outcome := self._outcome(need, prefix, point)) is not None
+        ]
+        return min(outcomes, key=lambda outcome: outcome.price_s) if outcomes else None
+
+    def _fits_free(self, need: Need, outcome: Outcome) -> bool:
+        return outcome.num_new_pages <= self._store.pages.num_free and need.num_slots <= len(
+            self._store.free_slots
+        )
+
+    def _candidates(self, need: Need, prefix: Prefix, deepest: ResumePoint) -> list[ResumePoint]:
+        """Return distinct candidates, deepest first: what the matcher picks, the ends of tiers, and root."""
+        if deepest.slowest_tier == DEVICE:
+            return [deepest]
+        points = prefix.resume_points()
+        facts = PromptFacts(num_tokens=need.num_prompt_tokens, session_key=need.session_key)
+        picked = self._matcher.candidates(facts, _View(prefix))
+        wanted = {match.position_tokens for match in picked}
+        deepest_per_tier: dict[int, ResumePoint] = {}
+        for point in points:
+            deepest_per_tier[point.slowest_tier] = point
+        chosen = {point.position_tokens: point for point in deepest_per_tier.values()}
+        chosen |= {p.position_tokens: p for p in points if p.position_tokens in wanted}
+        ordered = sorted(chosen.values(), key=lambda p: p.position_tokens, reverse=True)
+        return [*ordered[: MAX_CANDIDATES - 1], ROOT]
+
+    def _layout(self, need: Need, prefix: Prefix, point: ResumePoint) -> Outcome:
+        shared = min(point.num_pages, prefix.num_device_pages)
+        return Outcome(
+            point=point,
+            num_shared_pages=shared,
+            restores=prefix.path[shared : point.num_pages],
+            num_new_pages=need.num_pages - shared,
+            revision=self._store.revision,
+        )
+
+    def _outcome(self, need: Need, prefix: Prefix, point: ResumePoint) -> Outcome | None:
+        if prefix.is_in_flight(point.num_pages):
+            return None
+        layout = self._layout(need, prefix, point)
+        leased = self._lease(prefix, point)
+        missing = layout.num_new_pages - self._store.pages.num_free
+        if missing > self._store.num_evictable_pages:
+            eviction = EvictionPlan()
+        else:
+            eviction = self._evictor.plan_device(
+                num_pages=missing, num_slots=need.num_slots - len(self._store.free_slots)
+            )
+        self._release(leased)
+        if not eviction.is_enough:
+            return None
+        facts = self._facts(need, layout, eviction)
+        return Outcome(
+            point=point,
+            num_shared_pages=layout.num_shared_pages,
+            restores=layout.restores,
+            num_new_pages=layout.num_new_pages,
+            eviction=eviction,
+            price_s=self._policy.price_s(facts),
+            revision=layout.revision,
+        )
+
+    @staticmethod
+    def _lease(prefix: Prefix, point: ResumePoint) -> list[tuple[StoredObject, int]]:
+        """Keep what the candidate reads out of the victims while they are chosen."""
+        read: list[StoredObject] = [*prefix.path[: point.num_pages]]
+        read += [extra for extra in (point.partial, point.image) if extra is not None]
+        leased = []
+        for stored in read:
+            tier = stored.fastest_tier()
+            replica = stored.replicas[tier] if tier is not None else None
+            if tier is not None and replica is not None:
+                replica.leases += 1
+                leased.append((stored, tier))
+        return leased
+
+    def _release(self, leased: list[tuple[StoredObject, int]]) -> None:
+        for stored, tier in leased:
+            replica = stored.replicas[tier]
+            if replica is not None:
+                replica.leases -= 1
+            self._store.values.offer(stored, tier)
+
+    def _facts(self, need: Need, layout: Outcome, eviction: EvictionPlan) -> OutcomeFacts:
+        moved: dict[tuple[int, int], list[int]] = {}
+        point = layout.point
+        read: list[StoredObject] = [*layout.restores]
+        read += [extra for extra in (point.partial, point.image) if extra is not None]
+        for stored in read:
+            tier = stored.fastest_tier() or DEVICE
+            if tier != DEVICE:
+                moved.setdefault((tier, DEVICE), []).append(self._store.payload_bytes(stored))
+        for victim in eviction.victims:
+            if victim.target is not None:
+                way = (victim.tier, victim.target)
+                moved.setdefault(way, []).append(self._store.payload_bytes(victim.stored))
+        return OutcomeFacts(
+            resume_tokens=point.position_tokens,
+            prefill_tokens=need.num_prompt_tokens - point.position_tokens,
+            transfers=[
+                TransferCost(
+                    source_index=source,
+                    target_index=target,
+                    num_bytes=sum(sizes),
+                    num_images=len(sizes),
+                )
+                for (source, target), sizes in sorted(moved.items())
+            ],
+            copy_bytes=self._store.layout.page_image_bytes if point.partial_tokens else 0,
+            degraded=[
+                self._degraded(victim.stored, victim.tier, victim.target)
+                for victim in (*eviction.victims, *eviction.displaced)
+            ],
+        )
+
+    def _degraded(self, stored: StoredObject, tier: int, target: int | None) -> Degraded:
+        left = [
+            other
+            for other, replica in enumerate(stored.replicas)
+            if other != tier and replica is not None and replica.is_valid
+        ]
+        if target is not None:
+            left.append(target)
+        return Degraded(
+            facts=self._store.values.facts_of(stored, tier),
+            target_index=min(left) if left else None,
+        )
+
+
+class _View:
+    """A prefix as matchers see it."""
+
+    def __init__(self, prefix: Prefix) -> None:
+        self._prefix = prefix
+
+    def resume_points(self) -> Sequence[Match]:
+        return self._prefix.matches()

@@ -1,0 +1,238 @@
+"""Moves bytes between tiers on worker threads. Decides nothing and knows no tree: it copies what it is told to.
+
+Each lower tier has one thread that reads from it and one that changes it, each with a queue. The thread that changes
+a tier sees writes and deletions in the order the engine asked for them. Results come back through a queue that the
+engine drains; a worker that makes no progress for the deadline has its work taken away, and what it still does later
+is undone or ignored.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+import structlog
+
+from ninfer.api import Clock, ImageKey, ImageKind
+from ninfer.cache.identity import ImageHeader
+from ninfer.cache.move_steps import MoveSteps, StepResult
+from ninfer.cache.tier_handle import TierHandle
+from ninfer.core.step import DeviceCopier
+
+_log = structlog.get_logger(__name__)
+
+BATCH_IMAGES: Final = 16
+"""Images of one batch: large enough for sequential I/O, small enough that other requests get their turn."""
+
+
+class MoveStatus(StrEnum):
+    """How one move ended."""
+
+    DONE = "done"
+    SOURCE_LOST = "source_lost"
+    """The source was missing, damaged or unreadable."""
+    TARGET_REFUSED = "target_refused"
+    """The target had no room or failed."""
+    GIVEN_UP = "given_up"
+    """Cancelled or past the deadline."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Move:
+    """One image to copy.
+
+    Attributes:
+        key: its name.
+        header: what must stand beside it.
+        num_bytes: payload bytes.
+        source: tier index.
+        target: tier index.
+        location: page id or slot on the device end, -1 if neither end is the device.
+        tag: whatever the caller wants back.
+        status: set by the worker.
+        seconds: time the batch took, shared by its moves.
+        message: what went wrong.
+    """
+
+    key: ImageKey
+    header: ImageHeader
+    num_bytes: int
+    source: int
+    target: int
+    location: int
+    tag: object = None
+    status: MoveStatus = MoveStatus.GIVEN_UP
+    seconds: float = 0.0
+    message: str = ""
+
+    @property
+    def kind(self) -> ImageKind:
+        """Page or state."""
+        return self.key.kind
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Batch:
+    """Moves with the same source and target, done together.
+
+    Attributes:
+        moves: in order.
+        lock: held while device memory is touched and while the batch is cancelled.
+        is_cancelled: set by the engine; no device memory is touched afterwards.
+        is_reported: its moves were handed back to the engine.
+    """
+
+    moves: Sequence[Move]
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    is_cancelled: bool = False
+    is_reported: bool = False
+
+
+class _Worker:
+    """One thread with a queue. `waiting` and `since_s` belong to the engine thread."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self.waiting: list[Batch] = []
+        self.since_s = 0.0
+        self.is_stalled = False
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        while (task := self.queue.get()) is not None:
+            task()
+
+
+class Transfers:
+    """Worker threads of all lower tiers.
+
+    Args:
+        handles: lower tiers, fastest first; tier index 1 is `handles[0]`.
+        copier: access to device memory.
+        clock: source of time.
+        deadline_s: longest time a worker may make no progress.
+        wake: called from worker threads when results are ready.
+    """
+
+    def __init__(
+        self,
+        handles: Sequence[TierHandle],
+        copier: DeviceCopier,
+        clock: Clock,
+        *,
+        deadline_s: float,
+        wake: Callable[[], None],
+    ) -> None:
+        """Start the threads."""
+        self._handles = list(handles)
+        self._steps = MoveSteps(self._handles, copier)
+        self._clock = clock
+        self._deadline_s = deadline_s
+        self._wake = wake
+        self._done: queue.SimpleQueue[tuple[_Worker, Batch]] = queue.SimpleQueue()
+        self._readers = [_Worker(f"ninfer-read-{handle.name}") for handle in handles]
+        self._writers = [_Worker(f"ninfer-write-{handle.name}") for handle in handles]
+
+    def start(self, moves: Sequence[Move]) -> list[Batch]:
+        """Queue moves that share source and target; returns their batches (for `cancel`)."""
+        batches = [
+            Batch(moves=moves[at : at + BATCH_IMAGES]) for at in range(0, len(moves), BATCH_IMAGES)
+        ]
+        for batch in batches:
+            worker = self._worker_of(batch.moves[0])
+            if not worker.waiting:
+                worker.since_s = self._clock.monotonic_s()
+            worker.waiting.append(batch)
+            worker.queue.put(lambda w=worker, b=batch: self._work(w, b))  # type: ignore[misc]
+        return batches
+
+    def _worker_of(self, move: Move) -> _Worker:
+        return self._writers[move.target - 1] if move.target else self._readers[move.source - 1]
+
+    def delete(self, tier: int, key: ImageKey) -> None:
+        """Queue the removal of an image, behind what was asked of that tier before."""
+        handle = self._handles[tier - 1]
+        self._writers[tier - 1].queue.put(lambda: handle.delete([key]))
+
+    def cancel(self, batches: Sequence[Batch]) -> None:
+        """Give batches up: on return no worker touches device memory for them any more."""
+        for batch in batches:
+            with batch.lock:
+                batch.is_cancelled = True
+
+    def is_stalled(self, tier: int) -> bool:
+        """Tell whether a tier missed its deadline and has not answered since."""
+        return self._readers[tier - 1].is_stalled or self._writers[tier - 1].is_stalled
+
+    def num_waiting(self) -> int:
+        """Return batches not reported yet."""
+        return sum(len(worker.waiting) for worker in (*self._readers, *self._writers))
+
+    def poll(self) -> list[Move]:
+        """Return moves that ended since the last call, in the order they ended."""
+        ended: list[Move] = []
+        now_s = self._clock.monotonic_s()
+        while True:
+            try:
+                worker, batch = self._done.get_nowait()
+            except queue.Empty:
+                break
+            worker.since_s = now_s
+            worker.is_stalled = False
+            self._report(worker, batch, ended)
+        for worker in (*self._readers, *self._writers):
+            if worker.waiting and now_s - worker.since_s > self._deadline_s:
+                self._give_up(worker, ended)
+        return ended
+
+    def _report(self, worker: _Worker, batch: Batch, ended: list[Move]) -> None:
+        if batch.is_reported:
+            return
+        batch.is_reported = True
+        worker.waiting.remove(batch)
+        ended.extend(batch.moves)
+
+    def _give_up(self, worker: _Worker, ended: list[Move]) -> None:
+        worker.is_stalled = True
+        batches = list(worker.waiting)
+        self.cancel(batches)
+        for batch in batches:
+            move = batch.moves[0]
+            handle = self._handles[(move.target or move.source) - 1]
+            handle.counters.num_deadline += 1
+            for member in batch.moves:
+                member.status = MoveStatus.GIVEN_UP
+                member.message = f"{handle.name} made no progress for {self._deadline_s:g} s"
+            self._report(worker, batch, ended)
+
+    def _work(self, worker: _Worker, batch: Batch) -> None:
+        started_s = self._clock.monotonic_s()
+        try:
+            results = self._steps.run(batch.moves, batch.lock, lambda: batch.is_cancelled)
+        except Exception as error:  # noqa: BLE001 - a failed copy costs a miss, never the thread
+            _log.exception("transfer_failed")
+            lost = StepResult(outcome="source_lost", message=f"{type(error).__name__}: {error}")
+            results = [lost for _ in batch.moves]
+        seconds = self._clock.monotonic_s() - started_s
+        with batch.lock:
+            if batch.is_cancelled:
+                self._steps.undo(batch.moves, results)
+            else:
+                for move, result in zip(batch.moves, results, strict=True):
+                    move.status, move.message = MoveStatus(result.outcome), result.message
+                    move.seconds = seconds / len(batch.moves)
+        self._done.put((worker, batch))
+        self._wake()
+
+    def close(self, timeout_s: float) -> None:
+        """Finish what is queued, at most for `timeout_s`, and end the threads."""
+        workers = [*self._readers, *self._writers]
+        for worker in workers:
+            worker.queue.put(None)
+        until_s = self._clock.monotonic_s() + timeout_s
+        for worker in workers:
+            worker.thread.join(max(0.0, until_s - self._clock.monotonic_s()))

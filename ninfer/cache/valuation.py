@@ -1,0 +1,93 @@
+"""What each replica is worth and in which order replicas are given up. Changes no replica."""
+
+from collections.abc import Callable
+
+from ninfer.api import ImageFacts, ImageKind
+from ninfer.cache.node import DEVICE, PageNode, StateImage, StoredObject, page_of
+from ninfer.cache.victims import VictimHeap
+from ninfer.core.step import DeviceLayout
+
+
+def is_evictable(stored: StoredObject, tier: int) -> bool:
+    """Tell whether a replica may be given up now: whole, not leased, and nothing after it on its tier."""
+    replica = stored.replicas[tier]
+    if replica is None or replica.leases or not replica.is_valid:
+        return False
+    return not isinstance(stored, PageNode) or stored.child_replicas[tier] == 0
+
+
+class Valuation:
+    """Victim orders of all tiers, filled with the policy's values.
+
+    A replica is valued when it becomes evictable and when it is used, so the order costs a logarithm per change
+    and nothing per decision.
+
+    Args:
+        layout: sizes of the device.
+        num_tiers: tiers including the device.
+        keep_value: the policy's value of a replica.
+    """
+
+    def __init__(
+        self, layout: DeviceLayout, num_tiers: int, keep_value: Callable[[ImageFacts], float]
+    ) -> None:
+        """Start with empty orders."""
+        self._layout = layout
+        self._keep_value = keep_value
+        self._has_state = layout.state_image_bytes > 0
+        self._device_pages = VictimHeap(lambda stored: is_evictable(stored, DEVICE))
+        self._device_slots = VictimHeap(lambda stored: is_evictable(stored, DEVICE))
+        self._lower = [self._lower_order(tier) for tier in range(1, num_tiers)]
+
+    @staticmethod
+    def _lower_order(tier: int) -> VictimHeap:
+        return VictimHeap(lambda stored: is_evictable(stored, tier))
+
+    def order_of(self, kind: ImageKind, tier: int) -> VictimHeap:
+        """Return the victim order that objects of a kind stand in on a tier."""
+        if tier != DEVICE:
+            return self._lower[tier - 1]
+        return self._device_pages if kind is ImageKind.PAGE else self._device_slots
+
+    def offer(self, stored: StoredObject, tier: int) -> None:
+        """Put a replica into the victim order with its present value, if it may be given up."""
+        replica = stored.replicas[tier]
+        if replica is not None and is_evictable(stored, tier):
+            value = self.value_of(stored, tier)
+            self.order_of(stored.kind, tier).push(stored, replica, value)
+
+    def value_of(self, stored: StoredObject, tier: int) -> float:
+        """Return the policy's value of a replica."""
+        return self._keep_value(self.facts_of(stored, tier))
+
+    def facts_of(self, stored: StoredObject, tier: int) -> ImageFacts:
+        """Describe a replica, present or planned, to the policy."""
+        node = page_of(stored)
+        replica = stored.replicas[tier]
+        is_state = stored.kind is ImageKind.STATE
+        plain_bytes = self._layout.state_image_bytes if is_state else self._layout.page_image_bytes
+        return ImageFacts(
+            kind=stored.kind,
+            tier_index=tier,
+            num_bytes=(replica.num_bytes if replica is not None else 0) or plain_bytes,
+            position_tokens=node.end_tokens,
+            lost_tokens=_tokens_since_image(node) if is_state else node.num_tokens,
+            num_uses=stored.num_uses,
+            created_s=stored.created_s,
+            last_use_s=stored.last_use_s,
+            last_use_index=stored.last_use_index,
+            has_lower_replica=stored.has_valid_below(tier),
+            is_reachable=self._is_reachable(stored),
+        )
+
+    def _is_reachable(self, stored: StoredObject) -> bool:
+        if isinstance(stored, StateImage):
+            return not stored.is_superseded
+        return not self._has_state or page_of(stored).live_images > 0
+
+
+def _tokens_since_image(node: PageNode) -> int:
+    at = node.parent
+    while at is not None and at.image is None:
+        at = at.parent
+    return node.end_tokens - (at.end_tokens if at is not None else 0)
