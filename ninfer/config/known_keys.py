@@ -48,13 +48,18 @@ def suggestion(path: KeyPath, *, from_environ: bool) -> str:
         from_environ: spell the answer as an environment variable.
     """
     known = [".".join(name) for name, _ in known_fields()]
+    cutoff = 0.85
     if path[0] in Settings.model_fields:
+        cutoff = 0.7
         known = [name for name in known if name.startswith(f"{path[0]}.")]
-    near = difflib.get_close_matches(".".join(path), known, n=1, cutoff=0.7)
+    near = difflib.get_close_matches(".".join(path), known, n=1, cutoff=cutoff)
     if near:
         return f"; did you mean {env_name(near[0]) if from_environ else near[0]}?"
     if path[0] in Settings.model_fields:
         return f"; [{path[0]}] has {', '.join(name.partition('.')[2] for name in known)}"
+    same_key = [name for name in known if name.endswith(f".{path[-1]}")]
+    if same_key:
+        return f"; did you mean {' or '.join(same_key)}?"
     sections = difflib.get_close_matches(path[0], list(Settings.model_fields), n=1, cutoff=0.7)
     return f"; did you mean the section [{sections[0]}]?" if sections else ""
 
