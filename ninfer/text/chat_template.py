@@ -10,7 +10,7 @@ from ninfer.api.clock import Clock
 from ninfer.api.errors import ModelError
 from ninfer.core.errors import RequestError
 from ninfer.text.chat_messages import ChatMessage, normalize_messages
-from ninfer.text.gguf_metadata import MetadataValue, read_gguf_metadata
+from ninfer.text.gguf_metadata import read_gguf_metadata
 from ninfer.text.template_environment import build_environment
 from ninfer.text.tokenizer import read_json_object
 
@@ -110,7 +110,7 @@ class ChatTemplate:
 
     @classmethod
     def from_gguf_metadata(
-        cls, metadata: Mapping[str, MetadataValue], *, clock: Clock
+        cls, metadata: Mapping[str, object], *, clock: Clock
     ) -> "ChatTemplate":
         """Take the template from GGUF metadata; ChatML if there is none.
 

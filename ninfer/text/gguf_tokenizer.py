@@ -9,7 +9,6 @@ from typing import Final, cast
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
 
 from ninfer.api.errors import ModelError
-from ninfer.text.gguf_metadata import MetadataValue
 from ninfer.text.pre_tokenizer import build_normalizer, build_pre_tokenizer, ignores_merges
 
 _UNKNOWN: Final = 2
@@ -18,7 +17,7 @@ _USER_DEFINED: Final = 4
 _LLAMA3_PRE: Final = frozenset({"llama-bpe", "llama3", "llama-v3", "falcon3", "tekken"})
 
 
-def build_gguf_backend(metadata: Mapping[str, MetadataValue]) -> Tokenizer:
+def build_gguf_backend(metadata: Mapping[str, object]) -> Tokenizer:
     """Build the tokenizer that GGUF metadata describes.
 
     Args:
@@ -44,14 +43,14 @@ def build_gguf_backend(metadata: Mapping[str, MetadataValue]) -> Tokenizer:
     return backend
 
 
-def _strings(metadata: Mapping[str, MetadataValue], key: str) -> list[str]:
+def _strings(metadata: Mapping[str, object], key: str) -> list[str]:
     value = metadata.get(key)
     if not isinstance(value, list):
         raise ModelError(f"GGUF metadata has no {key}")
     return cast(list[str], value)
 
 
-def _build_byte_level(metadata: Mapping[str, MetadataValue]) -> Tokenizer:
+def _build_byte_level(metadata: Mapping[str, object]) -> Tokenizer:
     pre = str(metadata.get("tokenizer.ggml.pre", "gpt-2"))
     tokens = _strings(metadata, "tokenizer.ggml.tokens")
     merges = []
@@ -74,7 +73,7 @@ def _build_byte_level(metadata: Mapping[str, MetadataValue]) -> Tokenizer:
     return backend
 
 
-def _build_sentence_piece(metadata: Mapping[str, MetadataValue]) -> Tokenizer:
+def _build_sentence_piece(metadata: Mapping[str, object]) -> Tokenizer:
     tokens = _strings(metadata, "tokenizer.ggml.tokens")
     scores = metadata.get("tokenizer.ggml.scores")
     if not isinstance(scores, list):
@@ -116,7 +115,7 @@ def _merges_from_scores(vocab: Mapping[str, int], scores: list[float]) -> list[t
     return [(left, right) for *_, left, right in ranked]
 
 
-def _add_special_tokens(backend: Tokenizer, metadata: Mapping[str, MetadataValue]) -> None:
+def _add_special_tokens(backend: Tokenizer, metadata: Mapping[str, object]) -> None:
     tokens = _strings(metadata, "tokenizer.ggml.tokens")
     kinds = metadata.get("tokenizer.ggml.token_type")
     if not isinstance(kinds, list):
@@ -131,7 +130,7 @@ def _add_special_tokens(backend: Tokenizer, metadata: Mapping[str, MetadataValue
     backend.add_tokens(plain)
 
 
-def _add_template(backend: Tokenizer, metadata: Mapping[str, MetadataValue]) -> None:
+def _add_template(backend: Tokenizer, metadata: Mapping[str, object]) -> None:
     """Add BOS (and EOS, rarely) to encoded texts as the file wants it."""
     tokens = _strings(metadata, "tokenizer.ggml.tokens")
     is_spm = metadata.get("tokenizer.ggml.model") == "llama"

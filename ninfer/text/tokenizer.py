@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as Backend
 
 from ninfer.api.errors import ModelError
 from ninfer.text.detokenizer import IncrementalDetokenizer
-from ninfer.text.gguf_metadata import MetadataValue, read_gguf_metadata
+from ninfer.text.gguf_metadata import read_gguf_metadata
 from ninfer.text.gguf_tokenizer import build_gguf_backend
 from ninfer.text.segment_cache import SegmentCache
 from ninfer.text.token_bytes import TokenBytes
@@ -117,7 +117,7 @@ class Tokenizer:
         return cls(backend, bos_id=bos_id, eos_ids=eos_ids)
 
     @classmethod
-    def from_gguf_metadata(cls, metadata: Mapping[str, MetadataValue]) -> "Tokenizer":
+    def from_gguf_metadata(cls, metadata: Mapping[str, object]) -> "Tokenizer":
         """Build the tokenizer that GGUF metadata describes.
 
         Raises:

@@ -1,0 +1,80 @@
+"""Host memory that a device copies to and from fast. Knows nothing about what is stored in it."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import torch
+
+from ninfer.api.errors import NinferError
+
+PIN_CHUNK_BYTES: Final = 4 * 2**30
+"""Memory is pinned in pieces that end at multiples of this address, so that no single pin takes seconds and a copy
+can be split where two pieces meet (one copy must not span two of them)."""
+
+
+class PinFailed(NinferError):
+    """Host memory could not be pinned for the device."""
+
+    code = "pin_failed"
+
+
+class HostMemory:
+    """A `HostAllocator`. On CUDA memory is pinned; elsewhere it is plain and takes no room until it is written."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Remember which device copies.
+
+        Args:
+            device: where copies go to and come from.
+        """
+        self._is_pinned = device.type == "cuda"
+
+    def allocate_host(self, num_bytes: int) -> memoryview:
+        """Return writable, zero-filled memory of `num_bytes`; freed when no view refers to it any more.
+
+        Raises:
+            ValueError: `num_bytes` is negative.
+            MemoryError: there is not enough.
+            PinFailed: the system refuses to pin that much.
+        """
+        if num_bytes < 0:
+            raise ValueError(f"num_bytes must be >= 0, got {num_bytes}")
+        if not self._is_pinned or num_bytes == 0:
+            return memoryview(np.zeros(num_bytes, np.uint8))
+        return memoryview(np.asarray(_PinnedBytes(num_bytes)))
+
+
+class _PinnedBytes:
+    """Owns memory and its pins; alive as long as an array made of it."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self._array = np.zeros(num_bytes, np.uint8)
+        self._pinned: list[int] = []
+        runtime = torch.cuda.cudart()
+        for address, length in pin_ranges(self._array.ctypes.data, num_bytes):
+            error = int(runtime.cudaHostRegister(address, length, 0))
+            if error:
+                self._unpin()
+                raise PinFailed(f"cannot pin {num_bytes} bytes of host memory (CUDA error {error})")
+            self._pinned.append(address)
+
+    @property
+    def __array_interface__(self) -> dict[str, object]:
+        return dict(self._array.__array_interface__)
+
+    def __del__(self) -> None:
+        self._unpin()
+
+    def _unpin(self) -> None:
+        while self._pinned:
+            torch.cuda.cudart().cudaHostUnregister(self._pinned.pop())
+
+
+def pin_ranges(address: int, num_bytes: int) -> Iterator[tuple[int, int]]:
+    """Split memory at multiples of `PIN_CHUNK_BYTES`; yield (address, length) of each piece in order."""
+    end = address + num_bytes
+    while address < end:
+        border = min((address // PIN_CHUNK_BYTES + 1) * PIN_CHUNK_BYTES, end)
+        yield address, border - address
+        address = border
