@@ -58,7 +58,6 @@ class SampleCollector(Collector):
         for family, _ in families.values():
             yield family
 
-    @override
     def describe(self) -> Iterable[MetricFamily]:
         """Return nothing: names are known only when samples are read."""
         return []

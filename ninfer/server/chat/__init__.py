@@ -1,0 +1,1 @@
+"""`POST /v1/chat/completions`. Knows nothing about other endpoints."""

@@ -1,0 +1,1 @@
+"""`GET /v1/models`. Knows nothing about other endpoints."""
