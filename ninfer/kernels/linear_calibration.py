@@ -9,12 +9,15 @@ from ninfer.kernels.linear import LinearPolicy, WeightFormat
 from ninfer.kernels.linear_kernels import HalfKernel, KernelName, MatrixKernel, build_kernel
 from ninfer.kernels.weight import Weight
 
-FEW_ROWS: Final = (1, 2, 4, 8, 16)
+FEW_ROWS: Final = (1, 2, 4, 8)
 MANY_ROWS: Final = 64
 MIN_GAIN: Final = 0.9
 """A second form of the weights must take at most this share of the time of the first."""
-NUM_COPIES: Final = 4
 NUM_REPEATS: Final = 3
+CACHE_BYTES: Final = 64 << 20
+"""Memory written before a product of few rows, so that weights come from memory, as they do in a model."""
+MAX_BENCH_S: Final = 0.005
+"""No second round for a kernel that took this long."""
 
 
 def calibrate(
@@ -35,17 +38,13 @@ def calibrate(
         seconds: a monotonic clock.
 
     Returns:
-        The policy. float32 and float64 are always plain. Takes tens of milliseconds; allocates a few weights of that
-        shape for the time of the call.
+        The policy. float32 and float64 are always plain. Takes up to 200 ms and 64 MiB.
     """
     if dtype != torch.bfloat16:
         return LinearPolicy()
     generator = torch.Generator().manual_seed(0)
-    weights = [
-        Weight(torch.randn(num_outputs, num_inputs, generator=generator) * 0.05)
-        for _ in range(NUM_COPIES)
-    ]
-    bench = _Bench(weights, dtype=dtype, seconds=seconds)
+    weight = Weight(torch.randn(num_outputs, num_inputs, generator=generator) * 0.05)
+    bench = _Bench(weight, dtype=dtype, seconds=seconds)
     candidates: list[KernelName] = ["half"] if has_half_kernel() else ["upcast"]
     # Plain wins ties: it needs no second copy where a device or a later layer wants the dense weight.
     many: KernelName = min(
@@ -77,26 +76,27 @@ def has_half_kernel() -> bool:
 
 
 class _Bench:
-    """Times kernels on several weights in turn, so that a small layer is not measured from the nearest cache."""
+    """Times kernels on one weight."""
 
-    def __init__(
-        self, weights: list[Weight], *, dtype: torch.dtype, seconds: Callable[[], float]
-    ) -> None:
-        self._weights = weights
+    def __init__(self, weight: Weight, *, dtype: torch.dtype, seconds: Callable[[], float]) -> None:
+        self._weight = weight
         self._dtype = dtype
         self._seconds = seconds
-        self._kernels: dict[KernelName, list[MatrixKernel]] = {}
+        self._kernels: dict[KernelName, MatrixKernel] = {}
+        self._scratch = torch.empty(CACHE_BYTES, dtype=torch.uint8)
 
     def time(self, name: KernelName, num_rows: int) -> float:
-        """Return seconds of one product, best of a few."""
+        """Return seconds of one product, best of a few; of few rows with the weight not in a cache."""
         if name not in self._kernels:
-            self._kernels[name] = [build_kernel(name, w, self._dtype) for w in self._weights]
-        kernels = self._kernels[name]
-        x = self._weights[0].dense[:num_rows].contiguous()
-        best = float("inf")
-        for _ in range(NUM_REPEATS + 1):
+            self._kernels[name] = build_kernel(name, self._weight, self._dtype)
+        kernel = self._kernels[name]
+        x = self._weight.dense[:num_rows].contiguous()
+        kernel(x[:1])
+        times: list[float] = []
+        while len(times) < NUM_REPEATS and sum(times) < MAX_BENCH_S:
+            if num_rows <= FEW_ROWS[-1]:
+                self._scratch.fill_(len(times))
             start = self._seconds()
-            for kernel in kernels:
-                kernel(x)
-            best = min(best, self._seconds() - start)
-        return best / len(kernels)
+            kernel(x)
+            times.append(self._seconds() - start)
+        return min(times)

@@ -67,7 +67,7 @@ class HalfKernel:
             RuntimeError: this build of torch has no FBGEMM.
             ValueError: a weight does not fit float16.
         """
-        if dense.abs().amax() > MAX_HALF:
+        if not fits_half(dense):
             raise ValueError("a weight is too large for float16")
         self._packed = torch.ops.quantized.linear_prepack_fp16(dense.float().contiguous(), None)
         self._multiply = torch.ops.quantized.linear_dynamic_fp16.default
@@ -120,6 +120,12 @@ class Int4Kernel:
         return output.to(x.dtype)
 
 
+def fits_half(dense: Tensor) -> bool:
+    """Whether all values are in the range of float16."""
+    low, high = dense.aminmax()
+    return float(low) >= -MAX_HALF and float(high) <= MAX_HALF
+
+
 def build_kernel(name: KernelName, weight: Weight, dtype: torch.dtype) -> MatrixKernel:
     """Bring a weight into a kernel's form.
 
@@ -137,7 +143,7 @@ def build_kernel(name: KernelName, weight: Weight, dtype: torch.dtype) -> Matrix
         return Int4Kernel(weight.grid or Grid4.nearest(weight.dense))
     if name in {"int4", "int8"}:
         return Int8Kernel(weight.dense)
-    if name == "half" and weight.dense.abs().amax() <= MAX_HALF:
+    if name == "half" and fits_half(weight.dense):
         return HalfKernel(weight.dense)
     dense = weight.dense.to(dtype).contiguous()
     return PlainKernel(dense) if name == "plain" else UpcastKernel(dense)

@@ -1,7 +1,9 @@
 """Builds a model from named tensors: fuses, reorders and packs them. Knows nothing about file formats."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -22,6 +24,9 @@ from ninfer.models.weight_file import (
     WeightFile,
     check_shapes,
 )
+
+NUM_THREADS: Final = 2
+"""Threads that read and pack weights. More would hold more unpacked layers in memory at once."""
 
 Progress = Callable[[int, int], None]
 """Called with (layers done, layers in all) while a model loads; must return quickly."""
@@ -68,13 +73,16 @@ def assemble(
     """
     check_shapes(file.shapes, config)
     builder = _Builder(config, file, options)
-    layers = []
-    for index in range(config.num_layers):
-        layers.append(builder.layer(index))
-        if progress is not None:
-            progress(index + 1, config.num_layers)
     embedding = file.read_weight(EMBEDDING)
     output = embedding if config.tie_embeddings else file.read_weight(OUTPUT)
+    layers = []
+    # Packing a weight uses one thread and does not hold the interpreter lock.
+    with ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="ninfer-load") as pool:
+        packed_output = pool.submit(builder.linear, output, None)
+        for layer in pool.map(builder.layer, range(config.num_layers)):
+            layers.append(layer)
+            if progress is not None:
+                progress(len(layers), config.num_layers)
     frequencies = inverse_frequencies(config)
     if FREQUENCY_FACTORS in file.shapes:
         frequencies = frequencies / file.read_tensor(FREQUENCY_FACTORS).float()
@@ -82,7 +90,7 @@ def assemble(
         embedding=embedding.dense.to(options.device, options.dtype),
         layers=layers,
         final_norm=builder.norm(file.read_tensor(FINAL_NORM)),
-        output=builder.linear(output, None),
+        output=packed_output.result(),
         inverse_frequencies=frequencies.to(options.device),
         policy=options.policy,
     )
