@@ -1,1 +1,1 @@
-"""TODO."""
+"""Disk tier of ninfer. Imports nothing by itself; the plugin module is the entry point."""

@@ -1,0 +1,124 @@
+"""The only door to the file system. Knows nothing about images; tests replace it to inject faults."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+_OPEN_FLAGS: Final = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_MAX_IO_BYTES: Final = 64 << 20
+
+
+class Files:
+    """Positioned reads and writes, flushes and renames that work on every platform.
+
+    Handles are numbers, owned by the caller. All methods raise OSError as the operating system does. Where
+    `os.pread` does not exist, one lock makes seek and read a unit.
+    """
+
+    def __init__(self) -> None:
+        self._seek_lock = Lock()
+
+    def make_folder(self, path: Path) -> None:
+        """Create a folder and its parents, private to the user where that exists."""
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def open(self, path: Path, *, is_new: bool = False) -> int:
+        """Open for reading and writing, created private to the user if it does not exist.
+
+        Args:
+            path: the file.
+            is_new: cut an existing file to zero bytes.
+        """
+        flags = _OPEN_FLAGS | os.O_CREAT | (os.O_TRUNC if is_new else 0)
+        return os.open(path, flags, 0o600)
+
+    def close(self, handle: int) -> None:
+        """Close a handle."""
+        os.close(handle)
+
+    def size(self, handle: int) -> int:
+        """Return the length of the file in bytes."""
+        return os.fstat(handle).st_size
+
+    def is_at(self, handle: int, path: Path) -> bool:
+        """Tell whether `path` still names the open file."""
+        try:
+            return os.path.samestat(os.fstat(handle), path.stat())
+        except FileNotFoundError:
+            return False
+
+    def read_at(self, handle: int, buffer: memoryview, offset: int) -> int:
+        """Fill `buffer` from `offset`; return the bytes read, fewer only at the end of the file."""
+        done = 0
+        while done < len(buffer):
+            count = self._read_some(handle, buffer[done : done + _MAX_IO_BYTES], offset + done)
+            if count == 0:
+                break
+            done += count
+        return done
+
+    def write_at(self, handle: int, buffer: memoryview, offset: int) -> None:
+        """Write all of `buffer` at `offset`."""
+        done = 0
+        while done < len(buffer):
+            done += self._write_some(handle, buffer[done : done + _MAX_IO_BYTES], offset + done)
+
+    def truncate(self, handle: int, num_bytes: int) -> None:
+        """Set the length of the file."""
+        os.ftruncate(handle, num_bytes)
+
+    def sync(self, handle: int) -> None:
+        """Flush the file's data to the device."""
+        if sys.platform == "linux":
+            os.fdatasync(handle)
+        else:
+            os.fsync(handle)
+
+    def replace(self, source: Path, target: Path) -> None:
+        """Rename over `target` as one step."""
+        source.replace(target)
+
+    def unlink(self, path: Path) -> None:
+        """Delete a file if it exists."""
+        path.unlink(missing_ok=True)
+
+    def remove_folder(self, path: Path) -> None:
+        """Delete a folder if it is empty."""
+        with contextlib.suppress(OSError):
+            path.rmdir()
+
+    def sync_folder(self, path: Path) -> None:
+        """Flush renames and creations inside a folder, where folders can be flushed."""
+        if sys.platform == "win32":
+            return
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def advise(self, handle: int, spans: Sequence[tuple[int, int]]) -> None:
+        """Tell the operating system which (offset, length) will be read soon, where it can be told."""
+        if sys.platform == "linux":
+            for offset, length in spans:
+                os.posix_fadvise(handle, offset, length, os.POSIX_FADV_WILLNEED)
+
+    def _read_some(self, handle: int, buffer: memoryview, offset: int) -> int:
+        if sys.platform == "win32":
+            with self._seek_lock:
+                os.lseek(handle, offset, os.SEEK_SET)
+                data = os.read(handle, len(buffer))
+            buffer[: len(data)] = data
+            return len(data)
+        return os.preadv(handle, [buffer], offset)
+
+    def _write_some(self, handle: int, buffer: memoryview, offset: int) -> int:
+        if sys.platform == "win32":
+            with self._seek_lock:
+                os.lseek(handle, offset, os.SEEK_SET)
+                return os.write(handle, buffer)
+        return os.pwrite(handle, buffer, offset)

@@ -1,0 +1,370 @@
+"""The images of one model: a data file of blocks and a journal. Knows nothing about batches of the contract.
+
+Order of every change, so that a crash at any point leaves old or new:
+
+    put:     marks of freed blocks durable -> payload durable -> entry durable -> visible -> old entry marked
+    delete:  invisible -> entry marked -> blocks free
+"""
+
+import contextlib
+import errno
+import logging
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from threading import Lock
+from typing import Final
+
+from ninfer.api import ImageKey, PutResult, PutStatus, ReadStatus, TierUnavailable
+from ninfer_storage_disk.blocks import Run
+from ninfer_storage_disk.checksum import checksum
+from ninfer_storage_disk.directory import (
+    DAMAGED_JOURNAL,
+    DATA,
+    JOURNAL,
+    LOCK,
+    STEP_BYTES,
+    Directory,
+)
+from ninfer_storage_disk.entry import Entry, entry_bytes
+from ninfer_storage_disk.filelock import try_lock
+from ninfer_storage_disk.files import Files
+from ninfer_storage_disk.journal import Journal, JournalHead
+from ninfer_storage_disk.recovery import choose_live
+from ninfer_storage_disk.space import Space
+
+_log = logging.getLogger(__name__)
+
+JOURNAL_COPIES: Final = 4
+"""A journal is rewritten when half of it is dead, and a rewrite has two of them: each live byte is charged 4."""
+
+_FULL_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_MIN_BLOCK_BYTES: Final = 4 << 10
+_MAX_BLOCK_BYTES: Final = 256 << 10
+
+
+def choose_block_bytes(page_image_bytes: int) -> int:
+    """Return a power of two near a sixteenth of a page, so that rounding up costs about 3% of a page at most."""
+    block_bytes = _MIN_BLOCK_BYTES
+    while block_bytes * 32 <= page_image_bytes and block_bytes < _MAX_BLOCK_BYTES:
+        block_bytes *= 2
+    return block_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NewImage:
+    """An image to be written. `payload` is borrowed."""
+
+    key: ImageKey
+    header: bytes
+    payload: memoryview
+    checksum: int
+
+
+class Store:
+    """Images of one fingerprint.
+
+    Locks, in this order: `write_lock` (held by the callers of every method that changes files), `_index_lock`
+    (never held during I/O). Reads take only the second one: a read that overlaps a delete finds the right bytes
+    or a wrong checksum, and then looks whether its entry is still the current one.
+
+    Invariants:
+        used_bytes = sum of image_bytes(header, payload) over all entries
+        runs of entries (those that wait to be marked included) are disjoint; blocks.num_free + blocks in runs = blocks.num_blocks
+        bytes of all files below the directory <= its capacity
+    """
+
+    def __init__(
+        self, files: Files, directory: Directory, head: JournalHead, *, sync: bool
+    ) -> None:
+        """Open or create the store of `head.fingerprint`.
+
+        Args:
+            files: the file layer.
+            directory: where the store is and what the cap is.
+            head: fingerprint, and the length of blocks for a store that does not exist yet.
+            sync: flush each batch.
+
+        Raises:
+            TierUnavailable: another process or another tier has this store open.
+            OSError: the files cannot be opened or created.
+        """
+        self.write_lock = Lock()
+        self._index_lock = Lock()
+        self._files = files
+        self._sync = sync
+        self._head = head
+        self._directory = directory
+        self._path = directory.store_path(head.fingerprint)
+        self._index: dict[ImageKey, Entry] = {}
+        self._unmarked: list[Entry] = []
+        self._old_handles: list[int] = []
+        self._lock()
+        try:
+            self._open_files()
+        except BaseException:
+            self._finalizer()
+            raise
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Bytes for images: the cap less what others take and a fixed overhead."""
+        return max(self._space.capacity_bytes, self.used_bytes)
+
+    @property
+    def num_images(self) -> int:
+        """Stored images."""
+        return len(self._index)
+
+    @property
+    def block_bytes(self) -> int:
+        """Length of a block."""
+        return self._head.block_bytes
+
+    def image_bytes(self, header_bytes: int, payload_bytes: int) -> int:
+        """Return what an image is charged: its blocks, and its journal entry with the most runs it can have."""
+        count = self._count(payload_bytes)
+        return count * self.block_bytes + JOURNAL_COPIES * entry_bytes(32, header_bytes, count)
+
+    def find(self, key: ImageKey) -> Entry | None:
+        """Return the entry of a key."""
+        with self._index_lock:
+            return self._index.get(key)
+
+    def entries(self) -> list[Entry]:
+        """Return all entries, oldest first."""
+        with self._index_lock:
+            return list(self._index.values())
+
+    def is_present(self) -> bool:
+        """Tell whether the files are still where they were opened."""
+        return self._files.is_at(self._data, self._path / DATA) and self._journal.is_present()
+
+    def start_over(self) -> None:
+        """Forget everything and reopen, after somebody deleted files. Needs `write_lock`. Raises OSError."""
+        _log.warning("disk_store_lost path=%s num_images=%d", self._path, self.num_images)
+        with self._index_lock:
+            self._index = {}
+        self._unmarked = []
+        self._journal.close()
+        self._old_handles.append(self._data)
+        if not self._files.is_at(self._lock_handle, self._path / LOCK):
+            self._finalizer()
+            self._lock()
+        self._open_files()
+
+    def read(self, entry: Entry, buffer: memoryview) -> ReadStatus:
+        """Read and verify a payload. Needs no lock. Raises OSError."""
+        position = 0
+        for run in entry.runs:
+            part = buffer[position : position + run.count * self.block_bytes]
+            if self._files.read_at(self._data, part, run.start * self.block_bytes) < len(part):
+                break
+            position += len(part)
+        if position == entry.num_bytes and checksum(buffer) == entry.checksum:
+            return ReadStatus.READ
+        return ReadStatus.CORRUPT if self.find(entry.key) is entry else ReadStatus.MISSING
+
+    def advise(self, entries: Sequence[Entry]) -> None:
+        """Announce reads of `entries`."""
+        spans = [
+            (run.start * self.block_bytes, run.count * self.block_bytes)
+            for entry in entries
+            for run in entry.runs
+        ]
+        with contextlib.suppress(OSError):
+            self._files.advise(self._data, spans)
+
+    def write(self, images: Sequence[NewImage]) -> list[PutResult]:
+        """Store images with different keys, each all-or-nothing; they become durable together.
+
+        Needs `write_lock`.
+        """
+        try:
+            self._prepare_journal()
+        except OSError as error:
+            return [_failure(error)] * len(images)
+        results: list[PutResult] = []
+        written: list[tuple[int, Entry]] = []
+        for image, runs in zip(images, self._place(images), strict=True):
+            result = self._write_payload(image.payload, runs)
+            if runs is not None and result.status is PutStatus.STORED:
+                written.append((len(results), self._new_entry(image, runs)))
+            results.append(result)
+        if written:
+            result = self._commit([entry for _, entry in written])
+            for number, _ in written:
+                results[number] = result
+        return results
+
+    def drop(self, entry: Entry) -> bool:
+        """Forget an image and free its blocks; False if it is not the current one of its key.
+
+        Needs `write_lock`.
+        """
+        with self._index_lock:
+            if self._index.get(entry.key) is not entry:
+                return False
+            del self._index[entry.key]
+            self.used_bytes -= self.image_bytes(len(entry.header), entry.num_bytes)
+        self._free(entry)
+        return True
+
+    def check(self) -> list[str]:
+        """Return a sentence for each broken invariant. Needs `write_lock`."""
+        entries = self.entries()
+        kept = [*entries, *self._unmarked]
+        problems = self._space.blocks.check([run for entry in kept for run in entry.runs])
+        used = sum(self.image_bytes(len(entry.header), entry.num_bytes) for entry in entries)
+        if used != self.used_bytes:
+            problems.append(f"disk store: used_bytes is {self.used_bytes}, images sum to {used}")
+        problems += self._journal.check(kept)
+        problems += self._space.check()
+        return problems
+
+    def close(self) -> None:
+        """Flush, give back the free end of the data file, unlock. Needs `write_lock` and no reader."""
+        with contextlib.suppress(OSError):
+            self._space.shrink()
+            if self._sync:
+                self._journal.sync()
+        self._journal.close()
+        for handle in [self._data, *self._old_handles]:
+            self._files.close(handle)
+        self._finalizer()
+
+    def _lock(self) -> None:
+        self._files.make_folder(self._path)
+        self._lock_handle = self._files.open(self._path / LOCK)
+        if not try_lock(self._lock_handle):
+            self._files.close(self._lock_handle)
+            raise TierUnavailable(
+                f"{self._path} is in use by another process; give each server its own `path` for its disk tier"
+            )
+        self._finalizer = weakref.finalize(self, self._files.close, self._lock_handle)
+
+    def _open_files(self) -> None:
+        """Read journal and data file; drop what does not fit together or under the cap."""
+        path = self._path / JOURNAL
+        loaded = Journal.load(self._files, path, self._head.fingerprint)
+        if loaded is None:
+            if path.exists():
+                _log.warning("disk_journal_quarantined path=%s", path)
+                self._files.replace(path, self._path / DAMAGED_JOURNAL)
+            loaded = Journal.create(self._files, path, self._head, sync=self._sync), []
+        self._journal, entries = loaded
+        self._head = self._journal.head
+        self._data = self._files.open(self._path / DATA)
+        if self._sync and not entries:
+            self._files.sync_folder(self._path)
+            self._files.sync_folder(self._directory.root)
+        self._space = Space(
+            self._files, self._directory, self._path, self._data, block_bytes=self.block_bytes
+        )
+        live, dead = choose_live(entries, self._space.blocks.num_blocks, self.block_bytes)
+        live, too_many = self._space.choose_fitting(
+            live,
+            self._journal.size_bytes,
+            lambda entry: self.image_bytes(len(entry.header), entry.num_bytes),
+        )
+        if dead or too_many:
+            _log.warning(
+                "disk_images_dropped num_lost=%d num_over_cap=%d", len(dead), len(too_many)
+            )
+        for entry in [*dead, *too_many]:
+            self._journal.mark_dead(entry)
+        self._sequence = max((entry.sequence for entry in entries), default=0)
+        with self._index_lock:
+            self._index = {entry.key: entry for entry in live}
+        self.used_bytes = sum(
+            self.image_bytes(len(entry.header), entry.num_bytes) for entry in live
+        )
+        self._space.adopt(run for entry in live for run in entry.runs)
+        self._space.shrink()
+        self._prepare_journal()
+
+    def _prepare_journal(self) -> None:
+        """Make marks durable before their blocks are used again, and bound the dead part. Raises OSError."""
+        while self._unmarked:
+            self._journal.mark_dead(self._unmarked[-1])
+            self._space.blocks.give(self._unmarked.pop().runs)
+        if self._journal.dead_bytes > max(self._journal.live_bytes, STEP_BYTES):
+            self._journal.rewrite(self.entries(), sync=self._sync)
+        if self._sync and self._journal.has_unsynced_marks:
+            self._journal.sync()
+
+    def _place(self, images: Sequence[NewImage]) -> list[Sequence[Run] | None]:
+        counts = [self._count(len(image.payload)) for image in images]
+        lengths = (
+            entry_bytes(len(image.key.digest), len(image.header), max(count, 1))
+            for image, count in zip(images, counts, strict=True)
+        )
+        return self._space.take(
+            counts, list(accumulate(lengths, initial=self._journal.size_bytes))[1:]
+        )
+
+    def _write_payload(self, payload: memoryview, runs: Sequence[Run] | None) -> PutResult:
+        if runs is None:
+            return PutResult(status=PutStatus.FULL, message="the cap of the disk tier is reached")
+        position = 0
+        try:
+            for run in runs:
+                part = payload[position : position + run.count * self.block_bytes]
+                self._files.write_at(self._data, part, run.start * self.block_bytes)
+                position += len(part)
+        except OSError as error:
+            self._space.blocks.give(runs)
+            return _failure(error)
+        return PutResult(status=PutStatus.STORED)
+
+    def _new_entry(self, image: NewImage, runs: Sequence[Run]) -> Entry:
+        self._sequence += 1
+        return Entry(
+            image.key, image.header, len(image.payload), image.checksum, runs, self._sequence
+        )
+
+    def _commit(self, entries: Sequence[Entry]) -> PutResult:
+        """Make payloads durable, then their entries, then visible."""
+        before = self._journal.size_bytes
+        after = before + sum(entry.entry_bytes for entry in entries)
+        try:
+            if self._sync:
+                self._files.sync(self._data)
+            with self._space.journal_growing(before, after):
+                self._journal.append(entries, sync=self._sync)
+        except OSError as error:
+            for entry in entries:
+                self._space.blocks.give(entry.runs)
+            return _failure(error)
+        for entry in entries:
+            self._publish(entry)
+        return PutResult(status=PutStatus.STORED)
+
+    def _publish(self, entry: Entry) -> None:
+        with self._index_lock:
+            before = self._index.pop(entry.key, None)
+            self._index[entry.key] = entry
+            self.used_bytes += self.image_bytes(len(entry.header), entry.num_bytes)
+            if before is not None:
+                self.used_bytes -= self.image_bytes(len(before.header), before.num_bytes)
+        if before is not None:
+            self._free(before)
+
+    def _free(self, entry: Entry) -> None:
+        """Mark an entry that is no longer visible and free its blocks; if that fails, the next write tries again."""
+        try:
+            self._journal.mark_dead(entry)
+        except OSError as error:
+            _log.warning("disk_mark_failed key=%s error=%s", entry.key.text, error)
+            self._unmarked.append(entry)
+        else:
+            self._space.blocks.give(entry.runs)
+
+    def _count(self, payload_bytes: int) -> int:
+        return -(-payload_bytes // self.block_bytes)
+
+
+def _failure(error: OSError) -> PutResult:
+    status = PutStatus.FULL if error.errno in _FULL_ERRORS else PutStatus.FAILED
+    return PutResult(status=status, message=str(error))
