@@ -3,7 +3,13 @@
 import socket
 from dataclasses import dataclass
 
-from ninfer.api.errors import ConfigError
+from ninfer.api.errors import NinferError
+
+
+class CannotListen(NinferError):
+    """The address is in use, is not one of this machine, or needs more rights."""
+
+    code = "cannot_listen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +33,20 @@ def bind_listener(host: str, port: int) -> Listener:
         port: 0 lets the system choose.
 
     Raises:
-        ConfigError: the address cannot be used; the text says why.
+        CannotListen: the address cannot be used; the text says why.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
         bound = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise ConfigError(f"server.host: cannot use {host!r}: {error.strerror}") from error
+        raise CannotListen(f"cannot listen on {host!r}: {error.strerror}") from error
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
         bound.close()
-        raise ConfigError(
+        raise CannotListen(
             f"cannot listen on {host}:{port}: {error.strerror}. Choose another with --port."
         ) from error
     shown = f"[{host}]" if ":" in host else host

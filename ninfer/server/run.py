@@ -14,10 +14,9 @@ import structlog
 import uvicorn
 from typing_extensions import override
 
-from ninfer.api.errors import NinferError
 from ninfer.config.loading import LoadedSettings
 from ninfer.config.settings import Settings
-from ninfer.obs.logging import configure_logging
+from ninfer.plugins.catalog import PluginCatalog
 from ninfer.server.app import create_app
 from ninfer.server.engine_port import EnginePort
 from ninfer.server.listener import Listener, bind_listener
@@ -61,34 +60,32 @@ def serve_engine(
         announce: takes one line for people when the server is ready; None writes it to standard output.
 
     Returns:
-        The exit status of the process: 0 after a stop signal, 1 if it could not start.
+        The exit status of the process: 0 after a stop signal, 1 if the server did not start.
+
+    Raises:
+        CannotListen: the address cannot be used, for example because it is in use.
+        NinferError: the engine could not be built, or the request log cannot be written.
     """
-    log = structlog.get_logger("ninfer.server")
-    try:
-        listener = bind_listener(settings.server.host, settings.server.port)
-    except NinferError as error:
-        log.error("server_start_failed", code=error.code, error=str(error))
-        return 1
+    listener = bind_listener(settings.server.host, settings.server.port)
     with contextlib.closing(listener.socket):
-        try:
-            served = build()
-        except NinferError as error:
-            log.error("server_start_failed", code=error.code, error=str(error))
-            return 1
+        served = build()
         with contextlib.closing(served.engine):
             return _serve_http(served, settings, listener, announce or _write_line)
 
 
-def serve(loaded: LoadedSettings, build: Callable[[], ServedEngine]) -> int:
-    """Set up logging and serve; see `serve_engine`.
+def serve(loaded: LoadedSettings, catalog: PluginCatalog) -> int:
+    """Build the engine that settings describe and serve it; see `serve_engine`. Logging is set up already.
 
     Args:
         loaded: the settings.
-        build: makes the engine.
+        catalog: the installed plugins.
+
+    Raises:
+        NinferError: as `serve_engine` does.
     """
-    settings = loaded.settings
-    configure_logging(level=settings.log.level, form=settings.log.format)
-    return serve_engine(build, settings)
+    from ninfer.engine.build import build_engine  # type: ignore[import-not-found] # noqa: PLC0415 - torch
+
+    return serve_engine(lambda: build_engine(loaded.settings, catalog), loaded.settings)
 
 
 def _write_line(line: str) -> None:
@@ -99,12 +96,7 @@ def _write_line(line: str) -> None:
 def _serve_http(
     served: ServedEngine, settings: Settings, listener: Listener, announce: Callable[[str], None]
 ) -> int:
-    log = structlog.get_logger("ninfer.server")
-    try:
-        app = create_app(served.engine, served.text, settings.server)
-    except NinferError as error:
-        log.error("server_start_failed", code=error.code, error=str(error))
-        return 1
+    app = create_app(served.engine, served.text, settings.server)
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -124,7 +116,7 @@ def _serve_http(
     )
     with _quiet_signals():
         server.run(sockets=[listener.socket])
-    log.info("server_stopped")
+    structlog.get_logger("ninfer.server").info("server_stopped")
     return 0 if server.started else 1
 
 
