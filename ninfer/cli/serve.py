@@ -49,7 +49,7 @@ def serve(  # noqa: PLR0913 - one parameter per flag
         catalog = PluginCatalog.discover(loaded.settings.plugins.disabled)
         selection = select_plugins(catalog, loaded)
         for warning in selection.warnings:
-            structlog.get_logger().warning("plugin_broken", message=warning)
+            structlog.get_logger().warning("plugin_warned", message=warning)
         from ninfer.server.run import serve as run_server  # noqa: PLC0415 - imports torch
 
         raise typer.Exit(run_server(loaded, catalog))

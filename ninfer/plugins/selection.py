@@ -56,7 +56,7 @@ class Selection:
         matcher: checkpoint matcher, None with the cache off.
         decoder: speculative decoder, None if off or, for "auto", if no working plugin offers it.
         is_decoder_auto: use `decoder` only for a model that has an MTP head.
-        warnings: one line per broken plugin that nothing uses.
+        warnings: one line per broken plugin that nothing uses, and per disabled name that is not installed.
     """
 
     tiers: tuple[Chosen[TierProvider[Any]], ...]
@@ -92,7 +92,7 @@ def select_plugins(catalog: PluginCatalog, loaded: LoadedSettings) -> Selection:
         matcher=next(iter(picker.pick(by_family[Family.MATCHER], catalog.matcher)), None),
         decoder=next(iter(picker.pick(by_family[Family.DECODER], catalog.decoder)), None),
         is_decoder_auto=loaded.settings.spec.decoder == DECODER_AUTO,
-        warnings=tuple(warning_line(record) for record in catalog.broken()),
+        warnings=_warnings(catalog, loaded),
     )
     if culprits:
         raise PluginError(stop_report(culprits, picker.problems))
@@ -120,6 +120,17 @@ def find_culprits(
         if wanted or is_strict:
             culprits.append(Culprit(record=record, uses=wanted))
     return culprits
+
+
+def _warnings(catalog: PluginCatalog, loaded: LoadedSettings) -> tuple[str, ...]:
+    broken = [warning_line(record) for record in catalog.broken()]
+    source = loaded.source_of("plugins.disabled")
+    absent = [
+        f"{source}: plugins.disabled names {name!r}, which is not installed"
+        for name in loaded.settings.plugins.disabled
+        if not catalog.named(name)
+    ]
+    return (*broken, *absent)
 
 
 @dataclass(slots=True)

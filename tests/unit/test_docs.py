@@ -119,3 +119,24 @@ def test_links_between_documents_lead_somewhere():
             ):
                 broken.append(f"{page.relative_to(ROOT)}: {target}")
     assert broken == []
+
+
+def test_constraints_pin_every_dependency():
+    pinned = set(
+        re.findall(
+            r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE
+        )
+    )
+    wanted = set()
+    for path in [ROOT / "pyproject.toml", *ROOT.glob("plugins/*/pyproject.toml")]:
+        project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+        for line in [
+            *project["dependencies"],
+            *sum(project.get("optional-dependencies", {}).values(), []),
+        ]:
+            wanted.add(re.split(r"[\[<>=!~; ]", line)[0])
+
+    def normal(names):
+        return {re.sub(r"[-_.]+", "-", name).lower() for name in names}
+
+    assert normal(wanted) - normal(pinned) == {"ninfer"}

@@ -257,3 +257,9 @@ def test_plugin_validator_that_crashes_is_reported(catalog, install, settings):
     )
     with pytest.raises(ConfigError, match="Config raised KeyError: 'oops'"):
         select_plugins(catalog(), settings('[[cache.tiers]]\nname = "a"\nkind = "attic"'))
+
+
+def test_disabled_name_that_is_not_installed_is_a_warning(catalog, settings):
+    loaded = settings("[cache]\ntiers = []\n[plugins]\ndisabled = ['nothing']")
+    (warning,) = select_plugins(catalog("nothing"), loaded).warnings
+    assert warning.endswith("plugins.disabled names 'nothing', which is not installed")
