@@ -12,9 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ninfer.core.step import PAGE_SIZE_TOKENS
 from ninfer.exec.host_memory import pin_ranges
 from ninfer.exec.lane_states import LaneStates, NoStates
-from ninfer.kernels.kv_pool import PAGE_SIZE_TOKENS, KvPool
+from ninfer.kernels.kv_pool import KvPool
 
 Bytes = NDArray[np.uint8]
 
@@ -137,7 +138,7 @@ class CudaCopier:
     def _stream(self) -> torch.cuda.Stream:
         stream: torch.cuda.Stream | None = self._local.__dict__.get("stream")
         if stream is None:
-            stream = self._local.__dict__["stream"] = torch.cuda.Stream(self._device)
+            stream = self._local.__dict__["stream"] = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         return stream
 
 

@@ -1,7 +1,7 @@
 """Host memory that a device copies to and from fast. Knows nothing about what is stored in it."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -41,8 +41,8 @@ class HostMemory:
         if num_bytes < 0:
             raise ValueError(f"num_bytes must be >= 0, got {num_bytes}")
         if not self._is_pinned or num_bytes == 0:
-            return memoryview(np.zeros(num_bytes, np.uint8))
-        return memoryview(np.asarray(_PinnedBytes(num_bytes)))
+            return np.zeros(num_bytes, np.uint8).data
+        return np.asarray(_PinnedBytes(num_bytes)).data
 
 
 class _PinnedBytes:
@@ -51,7 +51,7 @@ class _PinnedBytes:
     def __init__(self, num_bytes: int) -> None:
         self._array = np.zeros(num_bytes, np.uint8)
         self._pinned: list[int] = []
-        runtime = torch.cuda.cudart()
+        runtime = _cuda_runtime()
         for address, length in pin_ranges(self._array.ctypes.data, num_bytes):
             error = int(runtime.cudaHostRegister(address, length, 0))
             if error:
@@ -68,7 +68,11 @@ class _PinnedBytes:
 
     def _unpin(self) -> None:
         while self._pinned:
-            torch.cuda.cudart().cudaHostUnregister(self._pinned.pop())
+            _cuda_runtime().cudaHostUnregister(self._pinned.pop())
+
+
+def _cuda_runtime() -> Any:  # noqa: ANN401 - the library has no types
+    return torch.cuda.cudart()  # type: ignore[no-untyped-call]
 
 
 def pin_ranges(address: int, num_bytes: int) -> Iterator[tuple[int, int]]:
