@@ -19,6 +19,15 @@ def model():
     return random_model(tiny_config(vocab_size=VOCAB_SIZE), 7, dtype=torch.float64)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    """Tiny tensors on several threads of a busy machine mostly wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 class Bench:
     """Drives a runner the way a scheduler would, one page run per lane."""
 

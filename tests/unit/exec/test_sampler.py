@@ -77,13 +77,13 @@ def test_draws_follow_the_reference_distribution(params) -> None:
     sampler = LaneSampler(params, prompt, vocab_size=VOCAB)
     for token in answer:
         sampler.record(token)
-    draws = [sampler.choose(LOGITS) for _ in range(6000)]
+    draws = [sampler.choose(LOGITS) for _ in range(4000)]
     counts = np.bincount(draws, minlength=VOCAB)
     expected = reference(LOGITS, params, prompt=prompt, answer=answer)
     assert chi_square(counts, expected) < 5.0
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     arrays(np.float32, VOCAB, elements=st.floats(-5, 5, width=32)),
     st.sampled_from([0.0, 0.3, 1.0, 2.0]),
@@ -130,13 +130,13 @@ def test_top_p_looks_far_enough_in_flat_distributions() -> None:
     flat = np.zeros(5000, np.float32)
     flat[7] = 0.1
     sampler = LaneSampler(SamplingParams(temperature=1.0, top_p=0.5, seed=0), [], vocab_size=5000)
-    draws = {sampler.choose(flat) for _ in range(4000)}
+    draws = {sampler.choose(flat) for _ in range(1500)}
     assert max(draws) <= 2500
-    assert len(draws) > 1500
+    assert len(draws) > 900
     everything = LaneSampler(
         SamplingParams(temperature=1.0, top_p=0.9999999, seed=0), [], vocab_size=5000
     )
-    assert max(everything.choose(flat) for _ in range(2000)) > 4900
+    assert max(everything.choose(flat) for _ in range(800)) > 4900
 
 
 def test_equal_seeds_give_equal_choices() -> None:
