@@ -49,7 +49,10 @@ def configure_logging(
 def _renderer(*, is_json: bool, target: TextIO) -> Processor:
     if is_json:
         return structlog.processors.JSONRenderer(serializer=_dump)
-    return structlog.dev.ConsoleRenderer(colors=target.isatty())
+    # Pretty tracebacks with locals take seconds, during which the event loop would stand still.
+    return structlog.dev.ConsoleRenderer(
+        colors=target.isatty(), exception_formatter=structlog.dev.plain_traceback
+    )
 
 
 def _dump(event: object, **_options: object) -> str:

@@ -59,7 +59,7 @@ class QueueTimeout(NinferError):
 class GenerationFailed(NinferError):
     """The engine gave up a request."""
 
-    code = "internal_error"
+    code = "generation_failed"
 
 
 class ClientGone(NinferError):
@@ -189,14 +189,13 @@ def install_error_handlers(app: FastAPI) -> None:
 
 
 async def _handle(request: Request, error: Exception) -> Response:
+    return note_error(error, path=request.url.path).to_response()
+
+
+def note_error(error: Exception, *, path: str) -> ErrorAnswer:
+    """Map an error, put it into the request's log line, and log the traceback of a defect."""
     answer = answer_for(error)
     structlog.contextvars.bind_contextvars(error_code=answer.code, error=answer.message)
-    if answer.code == "internal_error":
-        log_defect(error, path=request.url.path)
-    return answer.to_response()
-
-
-def log_defect(error: Exception, *, path: str) -> None:
-    """Log an error that should not have happened, with its traceback."""
-    log = structlog.get_logger("ninfer.server")
-    log.error("request_failed", path=path, exc_info=error)
+    if not isinstance(error, NinferError | HTTPException):
+        structlog.get_logger("ninfer.server").error("request_failed", path=path, exc_info=error)
+    return answer

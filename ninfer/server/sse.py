@@ -6,12 +6,11 @@ from enum import Enum
 from typing import Final
 
 import orjson
-import structlog
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 from typing_extensions import override
 
-from ninfer.server.errors import ClientGone, answer_for, log_defect
+from ninfer.server.errors import ClientGone, note_error
 
 
 class Comment(Enum):
@@ -40,14 +39,11 @@ async def framed(items: SseItems, *, path: str) -> AsyncIterator[bytes]:
         try:
             async for item in items:
                 yield item.value if isinstance(item, Comment) else frame(item)
-        except ClientGone:
+        except ClientGone as error:
+            note_error(error, path=path)
             return
         except Exception as error:  # noqa: BLE001 - the server's error mapping
-            answer = answer_for(error)
-            if answer.code == "internal_error":
-                log_defect(error, path=path)
-            structlog.contextvars.bind_contextvars(error_code=answer.code, error=answer.message)
-            yield frame(answer.body)
+            yield frame(note_error(error, path=path).body)
         yield _DONE
 
 

@@ -9,7 +9,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ninfer.api.clock import Clock
-from ninfer.server.errors import answer_for, log_defect
+from ninfer.server.errors import note_error
 from ninfer.server.metrics import ServerMetrics
 
 REQUEST_ID_KEY: Final = "ninfer.request_id"
@@ -57,10 +57,7 @@ class RequestScope:
         try:
             await self._app(scope, receive, send_with_id)
         except Exception as error:  # noqa: BLE001 - the server's error mapping
-            answer = answer_for(error)
-            if answer.code == "internal_error":
-                log_defect(error, path=scope["path"])
-            structlog.contextvars.bind_contextvars(error_code=answer.code, error=answer.message)
+            answer = note_error(error, path=scope["path"])
             if status == 0:
                 await answer.to_response()(scope, receive, send_with_id)
         finally:

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
@@ -16,7 +16,9 @@ from tests.integration.server.fake_model import Served, serve_fake
 
 @pytest.fixture(scope="session", autouse=True)
 def _silent_logs() -> Iterator[None]:
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    structlog.configure(
+        processors=[structlog.processors.JSONRenderer(default=repr)], logger_factory=structlog.ReturnLoggerFactory()
+    )
     yield
     structlog.reset_defaults()
 
@@ -63,17 +65,38 @@ def running(served: Served) -> Iterator[LiveServer]:
 
 
 @pytest.fixture(scope="session")
-def shared() -> Iterator[LiveServer]:
-    """For tests that leave the engine as it was."""
-    with running(serve_fake()) as live:
-        yield live
+def servers() -> Iterator[Callable[[dict], LiveServer]]:
+    """Servers by options, started when first asked for."""
+    with contextlib.ExitStack() as stack:
+        started: dict[str, LiveServer] = {}
+
+        def get(options: dict) -> LiveServer:
+            key = repr(options)
+            if key not in started:
+                started[key] = stack.enter_context(running(serve_fake(**options)))
+            return started[key]
+
+        yield get
 
 
 @pytest.fixture
-def live(request: pytest.FixtureRequest) -> Iterator[LiveServer]:
-    """A server of its own; options by `@pytest.mark.parametrize("live", [...], indirect=True)`."""
-    with running(serve_fake(**getattr(request, "param", {}))) as server:
-        yield server
+def shared(servers) -> LiveServer:
+    """For tests that leave the engine as it was."""
+    return servers({})
+
+
+@pytest.fixture
+def live(servers, request: pytest.FixtureRequest) -> Iterator[LiveServer]:
+    """A server whose engine does what the test says; options by indirect parameters."""
+    server = servers(getattr(request, "param", {}))
+    server.engine.reset()
+    yield server
+    server.engine.queue_gate.set()
+    server.engine.step_gate.set()
+    for request_id in list(server.engine.live):
+        server.engine.abort(request_id)
+    server.wait_until(lambda: not server.engine.live, "nothing is live after a test")
+    server.engine.reset()
 
 
 def events_of(response: httpx.Response) -> list[object]:

@@ -35,6 +35,11 @@ class FakeEngine:
         )
         self.encode = encode
         self.eos_id = eos_id
+        self._lock = threading.Lock()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything that a test did."""
         self.text = "Hello world"
         self.answer: Answer | None = None
         self.max_live = 64
@@ -54,7 +59,6 @@ class FakeEngine:
         self.live: dict[str, threading.Event] = {}
         self.is_draining = False
         self.is_closed = False
-        self._lock = threading.Lock()
 
     @property
     def model_info(self) -> ModelInfo:

@@ -303,7 +303,7 @@ def test_a_queue_timeout_is_503(live, stream):
 def test_an_engine_error_is_500_and_openai_shaped(live, stream):
     live.engine.finish_with = (FinishReason.ERROR, "a step failed")
     live.engine.finish_before_start = True
-    check_error(live.chat(stream=stream), 500, None, "internal_error")
+    check_error(live.chat(stream=stream), 500, None, "generation_failed")
 
 
 def test_defects_tell_nothing_about_the_server(live):
