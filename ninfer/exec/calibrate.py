@@ -12,6 +12,8 @@ from ninfer.models.batch import ForwardBatch, Segment
 
 _BUDGET_S: Final = 1.2
 """Seconds after which no further forward pass is begun."""
+_FIRST_TOKENS: Final = 16
+"""The first pass warms up; if it alone takes long, it is all that is measured."""
 _CHUNK_TOKENS: Final = 64
 _LONG_CHUNK_TOKENS: Final = 512
 """A chunk long enough that fixed costs vanish, used if the short one says there is time."""
@@ -77,9 +79,12 @@ def calibrate_prefill(
     """
     started_s = seconds()
     context = min(kv.num_pages * PAGE_SIZE_TOKENS, max_tokens, _DEEP_TOKENS)
-    chunk = min(_CHUNK_TOKENS, context)
     watch = _Watch(model, kv, seconds)
-    watch.time(0, chunk)
+    first = min(_FIRST_TOKENS, context)
+    first_s = watch.time(0, first)
+    if first_s > _BUDGET_S / 4:
+        return PrefillSpeed(first / first_s, 0.0)
+    chunk = min(_CHUNK_TOKENS, context)
     short_s = watch.time(0, chunk)
     long_chunk = min(_LONG_CHUNK_TOKENS, context)
     if short_s / chunk * long_chunk < _BUDGET_S / 4:

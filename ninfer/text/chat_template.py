@@ -109,9 +109,7 @@ class ChatTemplate:
         return cls(text, clock=clock, special_tokens=tokens)
 
     @classmethod
-    def from_gguf_metadata(
-        cls, metadata: Mapping[str, object], *, clock: Clock
-    ) -> "ChatTemplate":
+    def from_gguf_metadata(cls, metadata: Mapping[str, object], *, clock: Clock) -> "ChatTemplate":
         """Take the template from GGUF metadata; ChatML if there is none.
 
         Raises:
