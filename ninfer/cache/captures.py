@@ -107,6 +107,14 @@ class Captures:
         """Drop captures of a request that ends before they were made."""
         dropped = [pending for pending in self._pending if pending.context is context]
         self._pending = [pending for pending in self._pending if pending.context is not context]
+        self._drop(dropped)
+
+    def cancel_all(self) -> None:
+        """Drop all captures that were not made yet."""
+        dropped, self._pending = self._pending, []
+        self._drop(dropped)
+
+    def _drop(self, dropped: Sequence[_Pending]) -> None:
         for pending in dropped:
             self._store.give_pages([pending.copy.target])
             self._give(pending.slot)

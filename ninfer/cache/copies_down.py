@@ -92,13 +92,13 @@ class CopiesDown:
             value = self._store.values.value_of(stored, source)
             self._store.lease(stored, source)
             room = self._evictor.plan_room(target, num_bytes, below_value=value)
-            self._store.release(stored, source)
-            if not room.is_enough:
-                return False
-            if room.dirty:
+            if room.is_enough and room.dirty:
                 self.clean(room.dirty)
+            elif room.is_enough:
+                self._evictor.apply_drops(room)
+            self._store.release(stored, source)
+            if not room.is_enough or room.dirty or stored.is_gone:
                 return False
-            self._evictor.apply_drops(room)
         self.start(stored, source, target, done)
         return True
 

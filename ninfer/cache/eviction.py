@@ -172,7 +172,8 @@ class Evictor:
         """Carry out what needs no copy: displaced objects and victims that are dropped."""
         for victim in (*plan.displaced, *plan.victims):
             self._evicted(victim.value)
-            if victim.target is None and victim.stored.replicas[victim.tier] is not None:
+            is_there = not victim.stored.is_gone and victim.stored.replicas[victim.tier] is not None
+            if victim.target is None and is_there:
                 self._store.drop_replica(victim.stored, victim.tier)
 
 
@@ -223,7 +224,7 @@ class _Rooms:
         self.plan_gone(stored, tier)
         target = None
         if not self.remains(stored):
-            if was_only_copy_planned:
+            if was_only_copy_planned or _has_followers(stored):
                 self._gone.discard((id(stored), tier))
                 return self._displace_one(tier, below_value)
             target = self._evictor.target_below(stored, tier, value, self)
@@ -238,3 +239,8 @@ class _Rooms:
         """Put everything back."""
         for search in self._searches.values():
             search.end()
+
+
+def _has_followers(stored: StoredObject) -> bool:
+    """Tell whether something stored elsewhere needs this object."""
+    return isinstance(stored, PageNode) and stored.has_followers()

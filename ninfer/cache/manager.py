@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ninfer.api import Clock, PlacementPolicy, TransferObserved
+from ninfer.api import CheckpointMatcher, Clock, PlacementPolicy, TransferObserved
 from ninfer.cache.captures import Captures
 from ninfer.cache.copies_down import CopiesDown
 from ninfer.cache.eviction import Evictor
@@ -45,11 +45,9 @@ class CacheManager:
 
     Args:
         store: the context store.
-        planner: chooses where requests start.
-        evictor: makes room.
         transfers: moves bytes.
-        copies_down: copies ahead of pressure.
-        policy: learns from what happened.
+        matcher: picks resume points.
+        policy: values, prices, and learns from what happened.
         clock: source of time.
         slack_tokens: positions beyond prompt and completion that speculation may touch.
     """
@@ -57,20 +55,21 @@ class CacheManager:
     def __init__(
         self,
         store: ContextStore,
-        *,
-        planner: Planner,
-        evictor: Evictor,
         transfers: Transfers,
-        copies_down: CopiesDown,
+        *,
+        matcher: CheckpointMatcher,
         policy: PlacementPolicy,
         clock: Clock,
         slack_tokens: int,
     ) -> None:
         """Wire the parts."""
+        evictor = Evictor(store, lambda tier: not transfers.is_stalled(tier), policy.evicted)
+        copies_down = CopiesDown(store, evictor, transfers, policy)
+        store.on_delete = transfers.delete
         self.store = store
         self.transfers = transfers
         self.copies_down = copies_down
-        self._planner = planner
+        self._planner = Planner(store, evictor, matcher, policy)
         self._policy = policy
         self._clock = clock
         self._slack_tokens = slack_tokens
@@ -187,6 +186,10 @@ class CacheManager:
             self._sealer.release_sources(context)
             context.is_started = True
 
+    def copies_failed(self) -> None:
+        """The step failed: captures that were to be copied in it are dropped."""
+        self._captures.cancel_all()
+
     def advance(self, context: LaneContext, token_ids: Sequence[int], num_computed: int) -> None:
         """Publish pages that were filled. Constant time unless a page border was passed.
 
@@ -213,18 +216,28 @@ class CacheManager:
         if context.is_cached:
             self._captures.add(context, token_ids, position_tokens, slot)
 
-    def finish(self, context: LaneContext, token_ids: Sequence[int], num_computed: int) -> None:
+    def finish(
+        self,
+        context: LaneContext,
+        token_ids: Sequence[int],
+        num_computed: int,
+        *,
+        is_state_current: bool = True,
+    ) -> None:
         """End a running context at any moment; what was computed stays usable.
 
         Args:
             context: a running context.
             token_ids: prompt and completion.
             num_computed: tokens whose KV is there, all of them final.
+            is_state_current: the running state is that of `num_computed`.
         """
         self._captures.cancel(context)
         self._sealer.release_sources(context)
         if context.is_cached and num_computed > 0 and context.is_started:
-            self._publisher.publish_end(context, token_ids, num_computed)
+            self._publisher.publish_end(
+                context, token_ids, num_computed, is_state_current=is_state_current
+            )
         self._publisher.give_back(context)
         context.status = ContextStatus.ENDED
 

@@ -56,15 +56,21 @@ class Publisher:
                 self._store.forget(tail)
 
     def publish_end(
-        self, context: LaneContext, token_ids: Sequence[int], num_computed: int
+        self,
+        context: LaneContext,
+        token_ids: Sequence[int],
+        num_computed: int,
+        *,
+        is_state_current: bool,
     ) -> None:
         """Publish what a lane computed to its very end: full pages, the partial page, the state."""
         self.publish_full_pages(context, token_ids, num_computed)
         if context.tip.is_gone or len(context.path) != num_computed // PAGE_SIZE_TOKENS:
             return
+        has_image = context.state_slot is not None and is_state_current
         end: PageNode | None = context.tip
         rest = encode_tokens(token_ids[len(context.path) * PAGE_SIZE_TOKENS : num_computed])
-        if rest:
+        if rest and (has_image or not self._store.has_state):
             page = context.pages[len(context.path)]
             end = self.publish_partial(context.tip, rest, page)
             if end is not None and page not in self._store.private_pages:
@@ -72,7 +78,7 @@ class Publisher:
         if end is None or end.is_root:
             return
         end.is_endpoint = True
-        if context.state_slot is not None:
+        if has_image and context.state_slot is not None:
             image = self._store.publish_image(end, context.state_slot)
             if image is not None:
                 context.state_slot = None

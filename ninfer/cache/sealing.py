@@ -58,7 +58,7 @@ class Sealer:
         context.num_missing_pages = outcome.num_new_pages
         self._claim(context)
         for victim in outcome.eviction.victims:
-            if victim.target is not None:
+            if victim.target is not None and victim.stored.valid_on(DEVICE) is not None:
                 self._spill(context, victim)
         self._proceed(context)
 

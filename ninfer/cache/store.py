@@ -64,6 +64,8 @@ class ContextStore:
         self.free_slots = list(range(layout.num_state_slots))[::-1]
         self.private_slots: set[int] = set()
         self.num_leased_pages = 0
+        self.num_gone_pages = 0
+        self.gone_bytes = [0] * len(tiers)
         self.revision = 0
         self.spaces = list(tiers)
         self.ledgers = [ByteLedger(tier.capacity_bytes) for tier in tiers]
@@ -344,8 +346,18 @@ class ContextStore:
     def _retire(self, stored: StoredObject) -> None:
         stored.is_gone = True
         for tier, replica in enumerate(stored.replicas):
-            if replica is not None and replica.leases == 0:
+            if replica is None:
+                continue
+            self._count_gone(stored, tier, replica, 1)
+            if replica.leases == 0:
                 self._free_replica(stored, tier)
+
+    def _count_gone(self, stored: StoredObject, tier: int, replica: Replica, change: int) -> None:
+        """Replicas of objects that left the tree still take room until their last lease."""
+        if tier != DEVICE:
+            self.gone_bytes[tier - 1] += change * replica.num_bytes
+        elif stored.kind is ImageKind.PAGE:
+            self.num_gone_pages += change
 
     def _set_replica(self, stored: StoredObject, tier: int, replica: Replica) -> None:
         stored.replicas[tier] = replica
@@ -359,6 +371,8 @@ class ContextStore:
             raise InvariantBroken(msg)
         stored.replicas[tier] = None
         replica.stamp += 1
+        if stored.is_gone:
+            self._count_gone(stored, tier, replica, -1)
         if tier == DEVICE:
             if stored.kind is ImageKind.PAGE:
                 self.pages.free([replica.location])

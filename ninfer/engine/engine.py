@@ -1,0 +1,174 @@
+"""The step loop. One thread owns everything; other threads leave commands. Knows nothing about HTTP or tensors."""
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from ninfer.api import Clock
+from ninfer.api.errors import InvariantBroken
+from ninfer.cache.checks import require
+from ninfer.cache.manager import CacheManager
+from ninfer.core.errors import EngineStopped
+from ninfer.core.request import FinishReason, GenerationRequest, RequestEvent
+from ninfer.core.step import StepRunner
+from ninfer.engine.counters import EngineCounters
+from ninfer.sched.scheduler import Scheduler
+
+_log = structlog.get_logger(__name__)
+EventSink = Callable[[RequestEvent], None]
+
+MAX_FAILED_STEPS: Final = 3
+"""Steps in a row that may fail as a whole before the engine gives up."""
+
+_IDLE_WAIT_S: Final = 1.0
+_TRANSFER_WAIT_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineParts:
+    """What an engine is made of.
+
+    Attributes:
+        scheduler: plans and books steps.
+        manager: contexts.
+        runner: executes steps.
+        clock: source of time.
+        wake: set by transfer threads when something ended.
+        checks_every_step: verify the store after each step (tests).
+        on_close: called on the engine thread at the end: flushes and closes tiers, policy, decoder.
+    """
+
+    scheduler: Scheduler
+    manager: CacheManager
+    runner: StepRunner
+    clock: Clock
+    wake: threading.Event
+    checks_every_step: bool = False
+    on_close: Callable[[], None] = lambda: None
+
+
+class EngineLoop:
+    """Runs steps until it is told to stop.
+
+    Args:
+        parts: what it runs.
+    """
+
+    def __init__(self, parts: EngineParts) -> None:
+        """Wire the parts; nothing runs yet."""
+        self.parts = parts
+        self.counters = EngineCounters()
+        self.failure = ""
+        self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._is_stopping = False
+        self._num_failed_steps = 0
+
+    # ---- from any thread ---------------------------------------------------------------------------
+
+    def command(self, run: Callable[[], None]) -> None:
+        """Run something on the engine thread, soon."""
+        self._commands.put(run)
+        self.parts.wake.set()
+
+    def stop(self) -> None:
+        """End the loop after the present step; live requests are aborted."""
+
+        def stop() -> None:
+            self._is_stopping = True
+
+        self.command(stop)
+
+    # ---- on the engine thread ----------------------------------------------------------------------
+
+    def submit(self, request: GenerationRequest, sink: EventSink) -> None:
+        """Queue a request.
+
+        Raises:
+            EngineStopped: the engine has failed.
+            NinferError: it is refused.
+        """
+        if self.failure:
+            raise EngineStopped(self.failure)
+        self.parts.scheduler.submit(request, sink)
+        self.counters.num_submitted += 1
+
+    def run(self) -> None:
+        """Run until stopped. Never raises: a failure is kept in `failure`."""
+        while not self._is_stopping:
+            self.drain_commands()
+            try:
+                is_busy = self.step()
+            except Exception as error:  # noqa: BLE001 - a broken invariant stops the engine, loudly
+                self._fail(error)
+                is_busy = False
+            if not is_busy:
+                self._wait()
+        for request_id in self.parts.scheduler.live_ids():
+            self.parts.scheduler.abort(request_id)
+        self.parts.on_close()
+
+    def drain_commands(self) -> None:
+        """Run what other threads left."""
+        while True:
+            try:
+                run = self._commands.get_nowait()
+            except queue.Empty:
+                return
+            run()
+
+    def step(self) -> bool:
+        """Do one step; tell whether there was anything to do.
+
+        Raises:
+            InvariantBroken: an equation of the store does not hold.
+        """
+        if self.failure:
+            return False
+        parts = self.parts
+        has_moved = parts.manager.poll()
+        parts.scheduler.expire()
+        started_s = parts.clock.monotonic_s()
+        plan = parts.scheduler.plan()
+        if plan is None:
+            return parts.scheduler.fail_unplaceable() or has_moved
+        try:
+            output = parts.runner.execute(plan)
+        except InvariantBroken:
+            raise
+        except Exception as error:  # noqa: BLE001 - the requests of this step fail, the next are served
+            self._fail_step(error)
+            return True
+        self._num_failed_steps = 0
+        parts.scheduler.commit(plan, output)
+        self.counters.count_step(plan, output, seconds=parts.clock.monotonic_s() - started_s)
+        if parts.checks_every_step:
+            require(parts.manager.store)
+        return True
+
+    def _fail_step(self, error: Exception) -> None:
+        self._num_failed_steps += 1
+        self.counters.num_failed_steps += 1
+        _log.exception("step_failed", problem=f"{type(error).__name__}: {error}")
+        self.parts.scheduler.fail_step(f"the step failed: {type(error).__name__}: {error}")
+        if self._num_failed_steps >= MAX_FAILED_STEPS:
+            msg = f"{self._num_failed_steps} steps in a row failed, last with {error}"
+            raise InvariantBroken(msg)
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = f"{type(error).__name__}: {error}"
+        _log.critical("engine_failed", problem=self.failure, exc_info=error)
+        self.parts.scheduler.end_all(FinishReason.ERROR, f"the engine has stopped: {self.failure}")
+
+    def _wait(self) -> None:
+        timeout_s = _IDLE_WAIT_S
+        if self.parts.manager.transfers.num_waiting():
+            timeout_s = _TRANSFER_WAIT_S
+        deadline_s = self.parts.scheduler.next_deadline_s()
+        if deadline_s is not None:
+            timeout_s = min(timeout_s, max(0.0, deadline_s - self.parts.clock.monotonic_s()))
+        self.parts.wake.wait(timeout_s)
+        self.parts.wake.clear()

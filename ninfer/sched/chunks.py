@@ -1,0 +1,63 @@
+"""Which prompt tokens a step computes. Pure: numbers in, numbers out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ninfer.sched.lane import Lane
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkSizes:
+    """Prompt tokens of one step.
+
+    Attributes:
+        alone_tokens: while nobody decodes.
+        shared_tokens: while other lanes decode, so that their next token comes soon.
+    """
+
+    alone_tokens: int
+    shared_tokens: int
+
+
+def choose_prefills(
+    lanes: Sequence[Lane], sizes: ChunkSizes, *, is_decoding: bool, step_index: int
+) -> list[tuple[Lane, int]]:
+    """Return (lane, end position) of the prompt chunks of one step, within the budget.
+
+    The oldest prompt and the one with the least left take turns at being first, so that a long prompt neither
+    starves nor holds up short ones. Chunks end at multiples of the chunk size and at captures, so that a resumed
+    prompt is split where a cold one is.
+
+    Args:
+        lanes: lanes with prompt tokens left, oldest first.
+        sizes: budgets.
+        is_decoding: other lanes decode in the same step.
+        step_index: number of the step, for taking turns.
+    """
+    budget = sizes.shared_tokens if is_decoding else sizes.alone_tokens
+    ordered = list(lanes)
+    if step_index % 2:
+        ordered.sort(key=lambda lane: lane.num_left)
+    chosen: list[tuple[Lane, int]] = []
+    for lane in ordered:
+        if budget <= 0:
+            break
+        end = chunk_end(lane, budget if chosen else _size(sizes, is_decoding=is_decoding))
+        chosen.append((lane, end))
+        budget -= end - lane.num_computed
+    return chosen
+
+
+def _size(sizes: ChunkSizes, *, is_decoding: bool) -> int:
+    return sizes.shared_tokens if is_decoding else sizes.alone_tokens
+
+
+def chunk_end(lane: Lane, chunk_tokens: int) -> int:
+    """Return where a lane's next prompt chunk ends."""
+    start = lane.num_computed
+    end = min(lane.num_prompt_tokens, (start // chunk_tokens + 1) * chunk_tokens)
+    while lane.captures and lane.captures[0] <= start:
+        lane.captures.popleft()
+    if lane.captures:
+        end = min(end, lane.captures[0])
+    return end

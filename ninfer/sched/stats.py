@@ -1,0 +1,36 @@
+"""What a request cost, as numbers. Pure."""
+
+from collections.abc import Sequence
+
+from ninfer.cache.store import TierSpace
+from ninfer.core.request import RequestStats
+from ninfer.sched.lane import Lane
+from ninfer.sched.waiting import Waiting
+
+
+def waiting_stats(waiting: Waiting, now_s: float) -> RequestStats:
+    """Return the stats of a request that never got a lane."""
+    return RequestStats(
+        num_prompt_tokens=len(waiting.request.prompt_token_ids),
+        queue_s=now_s - waiting.submitted_s,
+    )
+
+
+def finished_stats(lane: Lane, tiers: Sequence[TierSpace], now_s: float) -> RequestStats:
+    """Return the stats of a request that ends now."""
+    first_token_s = lane.first_token_s if lane.first_token_s is not None else now_s
+    return RequestStats(
+        num_prompt_tokens=lane.num_prompt_tokens,
+        num_cached_tokens=lane.context.resume_tokens,
+        num_completion_tokens=lane.num_completion_tokens,
+        queue_s=lane.started_s - lane.submitted_s,
+        prefill_s=first_token_s - lane.started_s,
+        decode_s=now_s - first_token_s,
+        restored_bytes={
+            tiers[tier - 1].name: num_bytes
+            for tier, num_bytes in sorted(lane.context.restored_bytes.items())
+        },
+        reuse_path=lane.context.reuse_path,
+        num_drafted=lane.num_drafted,
+        num_accepted=lane.num_accepted,
+    )
