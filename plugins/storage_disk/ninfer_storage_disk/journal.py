@@ -1,5 +1,6 @@
 """The journal: which images a data file holds. Knows nothing about payloads or the byte cap."""
 
+import contextlib
 import struct
 import zlib
 from collections.abc import Sequence
@@ -60,6 +61,7 @@ class Journal:
         self.size_bytes = FILE_HEAD_BYTES
         self.live_bytes = 0
         self.has_unsynced_marks = False
+        self._has_torn_tail = False
 
     @property
     def dead_bytes(self) -> int:
@@ -113,12 +115,20 @@ class Journal:
             if sync:
                 self.sync()
         except OSError:
-            self._files.truncate(self._handle, self.size_bytes)
+            self._has_torn_tail = True
+            with contextlib.suppress(OSError):
+                self.repair_tail()
             raise
         for entry in entries:
             entry.offset = self.size_bytes
             self.size_bytes += entry.entry_bytes
             self.live_bytes += entry.entry_bytes
+
+    def repair_tail(self) -> None:
+        """Cut off what a failed `append` left. Raises OSError; then no freed block may be used again yet."""
+        if self._has_torn_tail:
+            self._files.truncate(self._handle, self.size_bytes)
+            self._has_torn_tail = False
 
     def mark_dead(self, entry: Entry) -> None:
         """Make a restart forget an entry. Raises OSError if that cannot be written."""
@@ -158,6 +168,7 @@ class Journal:
             if self._handle == -1 and self._path.exists():
                 self._handle = self._files.open(self._path)
         self.has_unsynced_marks = False
+        self._has_torn_tail = False
         self.size_bytes = FILE_HEAD_BYTES
         for entry in entries:
             entry.offset = self.size_bytes

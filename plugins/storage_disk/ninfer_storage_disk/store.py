@@ -286,6 +286,7 @@ class Store:
 
     def _prepare_journal(self) -> None:
         """Make marks durable before their blocks are used again, and bound the dead part. Raises OSError."""
+        self._journal.repair_tail()
         while self._unmarked:
             self._journal.mark_dead(self._unmarked[-1])
             self._space.blocks.give(self._unmarked.pop().runs)

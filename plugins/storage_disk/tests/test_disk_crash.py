@@ -303,7 +303,7 @@ def test_an_io_error_at_any_write_changes_nothing_visible(tmp_path, error, forev
             assert set(statuses) <= {PutStatus.STORED, expected, PutStatus.FULL}
             now |= {
                 n: content
-                for (n, content), s in zip(step.items(), statuses)
+                for (n, content), s in zip(step.items(), statuses, strict=True)
                 if s is PutStatus.STORED
             }
             if PutStatus.STORED not in statuses:
