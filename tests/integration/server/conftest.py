@@ -17,7 +17,8 @@ from tests.integration.server.fake_model import Served, serve_fake
 @pytest.fixture(scope="session", autouse=True)
 def _silent_logs() -> Iterator[None]:
     structlog.configure(
-        processors=[structlog.processors.JSONRenderer(default=repr)], logger_factory=structlog.ReturnLoggerFactory()
+        processors=[structlog.processors.JSONRenderer(default=repr)],
+        logger_factory=structlog.ReturnLoggerFactory(),
     )
     yield
     structlog.reset_defaults()
@@ -49,7 +50,9 @@ class LiveServer:
 @contextlib.contextmanager
 def running(served: Served) -> Iterator[LiveServer]:
     listener = bind_listener("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(served.app, log_config=None, access_log=False, lifespan="on"))
+    server = uvicorn.Server(
+        uvicorn.Config(served.app, log_config=None, access_log=False, lifespan="on")
+    )
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener.socket]}, daemon=True)
     thread.start()
     live = LiveServer(served, listener.url)

@@ -73,7 +73,9 @@ class FakeEngine:
             if len(self.live) >= self.max_live:
                 raise QueueFull(f"{len(self.live)} requests wait already.")
             assert request.request_id not in self.live
-            assert request.fork_of is None or request.fork_of in [r.request_id for r in self.submitted]
+            assert request.fork_of is None or request.fork_of in [
+                r.request_id for r in self.submitted
+            ]
             self.submitted.append(request)
             aborted = self.live[request.request_id] = threading.Event()
         threading.Thread(target=self._run, args=(request, sink, aborted), daemon=True).start()
@@ -91,12 +93,22 @@ class FakeEngine:
 
     def metrics_snapshot(self) -> list[MetricSample]:
         return [
-            MetricSample(name="ninfer_running_requests", kind="gauge", help="Running.", value=len(self.live)),
             MetricSample(
-                name="ninfer_restored_bytes_total", kind="counter", help="Read.", value=7, labels={"tier": "host"}
+                name="ninfer_running_requests", kind="gauge", help="Running.", value=len(self.live)
             ),
             MetricSample(
-                name="ninfer_restored_bytes_total", kind="counter", help="Read.", value=9, labels={"tier": "disk"}
+                name="ninfer_restored_bytes_total",
+                kind="counter",
+                help="Read.",
+                value=7,
+                labels={"tier": "host"},
+            ),
+            MetricSample(
+                name="ninfer_restored_bytes_total",
+                kind="counter",
+                help="Read.",
+                value=9,
+                labels={"tier": "disk"},
             ),
         ]
 
@@ -179,7 +191,9 @@ class FakeEngine:
             alternatives = [(step[0], -0.25), (1, -1.5), (2, float("-inf")), (3, float("-inf"))]
             logprobs = tuple(
                 TokenLogprob(
-                    token_id=token_id, logprob=-0.25, top=tuple(alternatives[: request.sampling.num_logprobs])
+                    token_id=token_id,
+                    logprob=-0.25,
+                    top=tuple(alternatives[: request.sampling.num_logprobs]),
                 )
                 for token_id in step
             )

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import httpx
 from fastapi import FastAPI
-from tokenizers import AddedToken, Tokenizer as Backend, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer as Backend
 
 from ninfer.config.sections import ServerSection
 from ninfer.obs.clock import SystemClock
@@ -30,10 +31,15 @@ THINKING = CHATML + "{%- if enable_thinking is false %}{{- '<think>\n\n</think>\
 
 def byte_tokenizer() -> Tokenizer:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    backend = Backend(models.BPE(vocab={char: index for index, char in enumerate(alphabet)}, merges=[]))
+    backend = Backend(
+        models.BPE(vocab={char: index for index, char in enumerate(alphabet)}, merges=[])
+    )
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens([AddedToken("<|im_start|>", special=True), AddedToken("<|im_end|>", special=True)])
+    backend.add_special_tokens([
+        AddedToken("<|im_start|>", special=True),
+        AddedToken("<|im_end|>", special=True),
+    ])
     return Tokenizer(backend)
 
 
@@ -53,7 +59,9 @@ def serve_fake(*, template: str = CHATML, keep_alive_s: float = 5.0, **settings:
     eos_id = tokenizer.token_id("<|im_end|>")
     assert eos_id is not None
     engine = FakeEngine(
-        lambda text: tokenizer.encode(text, add_special=False), vocab_size=tokenizer.vocab_size, eos_id=eos_id
+        lambda text: tokenizer.encode(text, add_special=False),
+        vocab_size=tokenizer.vocab_size,
+        eos_id=eos_id,
     )
     text = ServedText(tokenizer, ChatTemplate(template, clock=SystemClock()))
     app = create_app(engine, text, ServerSection(**settings), keep_alive_s=keep_alive_s)

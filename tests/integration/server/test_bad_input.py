@@ -62,17 +62,33 @@ def test_a_body_that_is_no_json_object_is_refused(shared, path, raw):
         ({"messages": [{"role": "user", "content": {}}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": ["x"]}]}, "messages[0].content[0]"),
         ({"messages": [{"role": "user", "content": [{}]}]}, "messages[0].content[0].type"),
-        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
-        ({"messages": [{"role": "assistant", "tool_calls": {}, "content": "x"}]}, "messages[0].tool_calls"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+            "messages[0].content[0].text",
+        ),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": {}, "content": "x"}]},
+            "messages[0].tool_calls",
+        ),
         (
             {"messages": [{"role": "assistant", "tool_calls": [{}]}]},
             "messages[0].tool_calls[0].function",
         ),
         (
-            {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": 1}}]}]},
+            {
+                "messages": [
+                    {
+                        "role": "assistant",
+                        "tool_calls": [{"function": {"name": "f", "arguments": 1}}],
+                    }
+                ]
+            },
             "messages[0].tool_calls[0].function.arguments",
         ),
-        ({"messages": [{"role": "assistant", "content": "x", "reasoning": 1}]}, "messages[0].reasoning"),
+        (
+            {"messages": [{"role": "assistant", "content": "x", "reasoning": 1}]},
+            "messages[0].reasoning",
+        ),
         ({"max_tokens": -1}, "max_tokens"),
         ({"max_tokens": 1.5}, "max_tokens"),
         ({"max_tokens": "5"}, "max_tokens"),
@@ -125,7 +141,10 @@ def test_a_body_that_is_no_json_object_is_refused(shared, path, raw):
         ({"tools": [{"type": "custom"}]}, "tools[0].type"),
         ({"tools": [{"type": "function"}]}, "tools[0].function"),
         ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name"),
-        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": 1}}]}, "tools[0].function.parameters"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": 1}}]},
+            "tools[0].function.parameters",
+        ),
         ({"tool_choice": "sometimes"}, "tool_choice"),
         ({"model": 5}, "model"),
     ],
@@ -172,7 +191,10 @@ def test_known_but_unsupported_fields_are_named(shared, fields):
     "message",
     [
         {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]},
-        {"role": "user", "content": [{"type": "text", "text": "x"}, {"type": "input_audio", "input_audio": {}}]},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "x"}, {"type": "input_audio", "input_audio": {}}],
+        },
     ],
 )
 def test_unsupported_parts_are_named(shared, message):
@@ -185,9 +207,21 @@ def test_unsupported_parts_are_named(shared, message):
     "fields",
     [
         {"stop": None},
-        {"max_tokens": None, "max_completion_tokens": None, "tools": None, "seed": None, "logit_bias": None},
+        {
+            "max_tokens": None,
+            "max_completion_tokens": None,
+            "tools": None,
+            "seed": None,
+            "logit_bias": None,
+        },
         {"response_format": {"type": "text"}, "modalities": ["text"], "functions": None, "n": None},
-        {"best_of": None, "store": False, "service_tier": "auto", "user": "me", "metadata": {"a": "b"}},
+        {
+            "best_of": None,
+            "store": False,
+            "service_tier": "auto",
+            "user": "me",
+            "metadata": {"a": "b"},
+        },
         {"no_such_field": {"x": 1}, "another": [1]},
         {"stop": "", "tools": [], "tool_choice": "auto"},
         {"prompt_cache_retention": "in_memory", "kv_cache_ttl_seconds": 0},
@@ -269,7 +303,9 @@ def test_max_tokens_beyond_the_context_is_clamped(shared):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_errors_of_submission_have_their_status(live, stream):
-    live.engine.submit_error = RequestInfeasible("needs 5000 tokens, 4096 are available", param="max_tokens")
+    live.engine.submit_error = RequestInfeasible(
+        "needs 5000 tokens, 4096 are available", param="max_tokens"
+    )
     error = check_error(live.chat(stream=stream), 400, "max_tokens", "request_infeasible")
     assert "5000" in error["message"]
     live.engine.submit_error = QueueFull("256 requests wait already")
@@ -318,7 +354,11 @@ def test_defects_tell_nothing_about_the_server(live):
 @pytest.mark.parametrize("is_chunked", [False, True])
 def test_an_8_mb_body_over_the_limit_is_413(live, is_chunked):
     body = b'{"messages": [{"role": "user", "content": "' + b"x" * 8_000_000 + b'"}]}'
-    content = (body[start : start + 65536] for start in range(0, len(body), 65536)) if is_chunked else body
+    content = (
+        (body[start : start + 65536] for start in range(0, len(body), 65536))
+        if is_chunked
+        else body
+    )
     check_error(live.http.post(CHAT, content=content), 413, None, "request_too_large")
     assert live.chat().status_code == 200
     assert len(live.engine.submitted) == 1
@@ -326,7 +366,12 @@ def test_an_8_mb_body_over_the_limit_is_413(live, is_chunked):
 
 @pytest.mark.parametrize("live", [{"api_keys": ("one", "two")}], indirect=True)
 def test_only_known_api_keys_are_let_in(live):
-    for headers in ({}, {"authorization": "Bearer three"}, {"authorization": "one"}, {"authorization": "Basic one"}):
+    for headers in (
+        {},
+        {"authorization": "Bearer three"},
+        {"authorization": "one"},
+        {"authorization": "Basic one"},
+    ):
         for path in (CHAT, "/v1/models", "/metrics", "/nowhere"):
             check_error(live.http.get(path, headers=headers), 401, None, "invalid_api_key")
     for key in ("one", "two"):
@@ -345,7 +390,11 @@ def test_only_known_api_keys_are_let_in(live):
     ],
 )
 def test_wrong_tokenize_bodies_are_refused(shared, fields):
-    check_error(shared.http.post("/tokenize", json=fields), 400, next(iter(reversed(fields)), "prompt") if len(fields) < 2 else "prompt")
+    check_error(
+        shared.http.post("/tokenize", json=fields),
+        400,
+        next(iter(reversed(fields)), "prompt") if len(fields) < 2 else "prompt",
+    )
 
 
 @pytest.mark.parametrize("tokens", [None, "x", [1, "x"], [-1], [100_000]])
@@ -360,5 +409,9 @@ def test_deep_nesting_is_refused_or_answered_but_no_500(shared):
     for _ in range(900):
         deep = [deep]
     tool = {"type": "function", "function": {"name": "f", "parameters": {"deep": deep}}}
-    for fields in ({"tools": [tool]}, {"chat_template_kwargs": {"deep": deep}}, {"messages": [{"role": "user", "content": "x", "deep": deep}]}):
+    for fields in (
+        {"tools": [tool]},
+        {"chat_template_kwargs": {"deep": deep}},
+        {"messages": [{"role": "user", "content": "x", "deep": deep}]},
+    ):
         assert shared.chat(**fields).status_code in {200, 400}

@@ -20,7 +20,8 @@ def streamed(live, content="hi", **fields):
     for event in events[:-1]:
         for choice in event["choices"]:
             whole = choices.setdefault(
-                choice["index"], {"content": "", "reasoning_content": "", "calls": {}, "finish_reason": None}
+                choice["index"],
+                {"content": "", "reasoning_content": "", "calls": {}, "finish_reason": None},
             )
             delta = choice["delta"]
             assert whole["finish_reason"] is None, "nothing follows the finish reason"
@@ -94,7 +95,12 @@ def test_sampling_fields_reach_the_engine(live):
     )  # fmt: skip
     request = live.engine.submitted[0]
     sampling = request.sampling
-    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (0.5, 0.9, 40, 0.1)
+    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (
+        0.5,
+        0.9,
+        40,
+        0.1,
+    )
     assert (sampling.presence_penalty, sampling.frequency_penalty) == (1, -1)
     assert (sampling.repetition_penalty, sampling.seed, sampling.num_logprobs) == (1.1, 7, 2)
     assert sampling.logit_bias == {65: -100, 66: 5}
@@ -194,10 +200,18 @@ def test_logprobs_have_the_shape_of_chat(live):
     assert content[0]["logprob"] == -0.25
     assert len(content[0]["top_logprobs"]) == 3
     assert content[0]["top_logprobs"][2]["logprob"] == -9999.0, "minus infinity is no JSON"
-    assert live.chat(logprobs=True).json()["choices"][0]["logprobs"]["content"][0]["top_logprobs"] == []
+    assert (
+        live.chat(logprobs=True).json()["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+        == []
+    )
     assert live.chat().json()["choices"][0]["logprobs"] is None
     _, events = streamed(live, logprobs=True)
-    tokens = [t for event in events for c in event["choices"] for t in (c["logprobs"] or {"content": []})["content"]]
+    tokens = [
+        t
+        for event in events
+        for c in event["choices"]
+        for t in (c["logprobs"] or {"content": []})["content"]
+    ]
     assert [token["bytes"] for token in tokens] == [[0xC3], [0xA9]]
 
 
@@ -221,13 +235,18 @@ def prompt_of(live, body):
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
 def test_reasoning_in_history_is_kept_under_both_names(live, name):
-    assert "<r>deep</r>yes" in prompt_of(live, history({"role": "assistant", "content": "yes", name: "deep"}))
+    assert "<r>deep</r>yes" in prompt_of(
+        live, history({"role": "assistant", "content": "yes", name: "deep"})
+    )
 
 
 @pytest.mark.parametrize("arguments", ['{"a":   1}', '{"value": ', ""])
 def test_arguments_in_history_stay_as_they_are_even_if_they_were_cut(live, arguments):
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
-    body = history({"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "content": "r"})
+    body = history(
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "r"},
+    )
     assert f"[f{arguments}]" in prompt_of(live, body)
 
 
@@ -242,7 +261,10 @@ def test_template_fields_reach_the_template(live):
 def test_cache_marks_and_turns_become_marker_tokens(live):
     messages = [
         {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}],
+        },
         {"role": "assistant", "content": "b"},
         {"role": "user", "content": "c"},
     ]
@@ -279,7 +301,11 @@ def test_parser_state_is_per_choice(live, tokens_per_step):
     texts = {"0": CALL, "1": "No call.", "2": f"{CALL}\n{CALL}"}
     live.engine.answer = lambda request: live.engine.encode(texts[request.request_id[-1]])
     choices, _ = streamed(live, tools=TOOLS, n=3)
-    assert [choices[index]["finish_reason"] for index in range(3)] == ["tool_calls", "stop", "tool_calls"]
+    assert [choices[index]["finish_reason"] for index in range(3)] == [
+        "tool_calls",
+        "stop",
+        "tool_calls",
+    ]
     assert [len(choices[index]["calls"]) for index in range(3)] == [1, 0, 2]
     ids = [call["id"] for choice in choices.values() for call in choice["calls"].values()]
     assert len(set(ids)) == 3
@@ -382,4 +408,8 @@ def test_a_dead_engine_is_noticed(live):
     assert "equation 3" in response.json()["error"]["message"]
     health = live.http.get("/health")
     assert health.status_code == 503
-    assert health.json() == {"status": "failed", "problems": ["equation 3 broken"], "model": "fake-model"}
+    assert health.json() == {
+        "status": "failed",
+        "problems": ["equation 3 broken"],
+        "model": "fake-model",
+    }
