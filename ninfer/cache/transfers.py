@@ -128,8 +128,8 @@ class Transfers:
         wake: Callable[[], None],
     ) -> None:
         """Start the threads."""
-        self._handles = list(handles)
-        self._steps = MoveSteps(self._handles, copier)
+        self.handles = list(handles)
+        self._steps = MoveSteps(self.handles, copier)
         self._clock = clock
         self._deadline_s = deadline_s
         self._wake = wake
@@ -155,7 +155,7 @@ class Transfers:
 
     def delete(self, tier: int, key: ImageKey) -> None:
         """Queue the removal of an image, behind what was asked of that tier before."""
-        handle = self._handles[tier - 1]
+        handle = self.handles[tier - 1]
         self._writers[tier - 1].queue.put(lambda: handle.delete([key]))
 
     def cancel(self, batches: Sequence[Batch]) -> None:
@@ -202,7 +202,7 @@ class Transfers:
         self.cancel(batches)
         for batch in batches:
             move = batch.moves[0]
-            handle = self._handles[(move.target or move.source) - 1]
+            handle = self.handles[(move.target or move.source) - 1]
             handle.counters.num_deadline += 1
             for member in batch.moves:
                 member.status = MoveStatus.GIVEN_UP

@@ -9,11 +9,17 @@ from typing import Final
 import structlog
 
 from ninfer.api import Clock
-from ninfer.api.errors import InvariantBroken
+from ninfer.api.errors import InvariantBroken, NinferError
 from ninfer.cache.checks import require
 from ninfer.cache.manager import CacheManager
 from ninfer.core.errors import EngineStopped
-from ninfer.core.request import FinishReason, GenerationRequest, RequestEvent
+from ninfer.core.request import (
+    FinishedEvent,
+    FinishReason,
+    GenerationRequest,
+    RequestEvent,
+    RequestStats,
+)
 from ninfer.core.step import StepRunner
 from ninfer.engine.counters import EngineCounters
 from ninfer.sched.scheduler import Scheduler
@@ -95,6 +101,32 @@ class EngineLoop:
             raise EngineStopped(self.failure)
         self.parts.scheduler.submit(request, sink)
         self.counters.num_submitted += 1
+
+    def submit_or_end(self, request: GenerationRequest, sink: EventSink) -> None:
+        """Queue a request that was promised a place; a refusal becomes its last event."""
+        try:
+            self.submit(request, sink)
+        except NinferError as error:
+            stats = RequestStats(num_prompt_tokens=len(request.prompt_token_ids))
+            sink(
+                FinishedEvent(
+                    request_id=request.request_id,
+                    reason=FinishReason.ERROR,
+                    stats=stats,
+                    message=str(error),
+                )
+            )
+
+    def problems(self) -> list[str]:
+        """Return what is missing while the engine serves on: stalled tiers, a decoder switched off."""
+        manager = self.parts.manager
+        found = [
+            f"tier {space.name} does not answer; contexts there count as missing"
+            for tier, space in enumerate(manager.store.spaces, start=1)
+            if manager.transfers.is_stalled(tier)
+        ]
+        decoder_problem = self.parts.scheduler.decoder_problem
+        return [*found, decoder_problem] if decoder_problem else found
 
     def run(self) -> None:
         """Run until stopped. Never raises: a failure is kept in `failure`."""

@@ -86,6 +86,8 @@ class Scheduler:
         self._forked: set[str] = set()
         self._starting: list[Lane] = []
         self._step_index = 0
+        self.num_prompt_tokens = 0
+        self.num_cached_tokens = 0
 
     # ---- requests ----------------------------------------------------------------------------------
 
@@ -162,6 +164,11 @@ class Scheduler:
         """True if a request is live."""
         return bool(self._sinks)
 
+    @property
+    def decoder_problem(self) -> str:
+        """Why speculation was switched off, empty if it was not."""
+        return self._drafting.problem
+
     def live_ids(self) -> list[str]:
         """Return ids of requests that have not ended."""
         return list(self._sinks)
@@ -223,6 +230,8 @@ class Scheduler:
             wanted = self._capture_points(lane)
             lane.captures = deque(p for p in wanted if p > context.resume_tokens)
         self.lanes[lane.number] = lane
+        self.num_prompt_tokens += lane.num_prompt_tokens
+        self.num_cached_tokens += context.resume_tokens
         self._runner.open_lane(lane.number, request.sampling, request.prompt_token_ids)
         self._drafting.open_lane(lane.number)
         self._sinks[request.request_id](

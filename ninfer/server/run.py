@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from types import FrameType
 from typing import Final, Protocol
 
@@ -20,6 +21,7 @@ from ninfer.plugins.catalog import PluginCatalog
 from ninfer.server.app import create_app
 from ninfer.server.engine_port import EnginePort
 from ninfer.server.listener import Listener, bind_listener
+from ninfer.server.served_text import ServedText
 from ninfer.server.text_port import TextPort
 
 _KEEP_ALIVE_S: Final = 75
@@ -83,9 +85,19 @@ def serve(loaded: LoadedSettings, catalog: PluginCatalog) -> int:
     Raises:
         NinferError: as `serve_engine` does.
     """
-    from ninfer.engine.build import build_engine  # type: ignore[import-not-found] # noqa: PLC0415 - torch
+    from ninfer.engine.build import build_engine  # noqa: PLC0415 - imports torch
 
-    return serve_engine(lambda: build_engine(loaded.settings, catalog), loaded.settings)
+    def build() -> ServedEngine:
+        built = build_engine(loaded, catalog)
+        return _Served(built.engine, ServedText(built.tokenizer, built.template))
+
+    return serve_engine(build, loaded.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    engine: EnginePort
+    text: TextPort
 
 
 def _write_line(line: str) -> None:

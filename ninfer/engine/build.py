@@ -1,0 +1,337 @@
+"""The composition root: settings and plugins become a running engine. The only place that knows all parts."""
+
+import threading
+from dataclasses import dataclass
+
+import structlog
+
+from ninfer.api import (
+    CheckpointMatcher,
+    Clock,
+    DecoderContext,
+    MatcherContext,
+    PlacementPolicy,
+    PolicyContext,
+    SpeculativeDecoder,
+    TierContext,
+    TierFacts,
+)
+from ninfer.builtin.lru import LruConfig, LruPolicy
+from ninfer.builtin.radix import RadixConfig, RadixMatcher
+from ninfer.cache.manager import CacheManager
+from ninfer.cache.recovery import recover
+from ninfer.cache.store import ContextStore, TierSpace
+from ninfer.cache.tier_handle import TierHandle
+from ninfer.cache.transfers import Transfers
+from ninfer.config.loading import LoadedSettings
+from ninfer.config.settings import Settings
+from ninfer.core.step import PAGE_SIZE_TOKENS
+from ninfer.engine.engine import EngineLoop, EngineParts
+from ninfer.engine.fingerprint import fingerprint
+from ninfer.engine.model_access import LoadedModelAccess
+from ninfer.engine.served_model import LoadedModel, load_served_model
+from ninfer.engine.service import EngineService
+from ninfer.exec.calibrate import PrefillSpeed, calibrate_prefill
+from ninfer.exec.device_copy import build_copier
+from ninfer.exec.host_memory import HostMemory
+from ninfer.exec.memory import plan_pages
+from ninfer.exec.runner import ModelRunner
+from ninfer.kernels.kv_pool import KvPool
+from ninfer.obs.clock import SystemClock
+from ninfer.obs.model_info import ModelInfo
+from ninfer.plugins.catalog import PluginCatalog
+from ninfer.plugins.opening import open_decoder, open_matcher, open_policy, open_tier
+from ninfer.plugins.selection import Selection, select_plugins
+from ninfer.sched.chunks import ChunkSizes
+from ninfer.sched.drafting import Drafting
+from ninfer.sched.scheduler import Scheduler, SchedulerLimits
+from ninfer.text.chat_template import ChatTemplate
+from ninfer.text.tokenizer import Tokenizer
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltEngine:
+    """A running engine and the text side of its model.
+
+    Attributes:
+        engine: takes requests.
+        tokenizer: of the served model.
+        template: of the served model.
+    """
+
+    engine: EngineService
+    tokenizer: Tokenizer
+    template: ChatTemplate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Device:
+    runner: ModelRunner
+    pool: KvPool
+    speed: PrefillSpeed
+    max_context_tokens: int
+
+
+def build_engine(loaded: LoadedSettings, catalog: PluginCatalog) -> BuiltEngine:
+    """Load the model, open the plugins and start the engine thread.
+
+    Args:
+        loaded: all settings.
+        catalog: installed plugins.
+
+    Raises:
+        ConfigError: settings that do not fit together.
+        PluginError: a configured plugin is broken or does not open.
+        ModelError: the model cannot be used.
+
+    Blocks for seconds; reads the whole model.
+    """
+    settings, clock = loaded.settings, SystemClock()
+    selection = select_plugins(catalog, loaded)
+    model = load_served_model(settings, clock)
+    device = _open_device(settings, model, clock)
+    loop = _assemble(settings, selection, model, device, clock)
+    name = settings.server.served_name or settings.model.name
+    info = ModelInfo(
+        name=name,
+        max_context_tokens=device.max_context_tokens,
+        vocab_size=model.model.config.vocab_size,
+        kv_capacity_tokens=device.pool.num_pages * PAGE_SIZE_TOKENS,
+        created_unix=int(clock.unix_s()),
+    )
+    service = EngineService(
+        loop,
+        info,
+        max_queue=settings.engine.max_queue,
+        is_cache_enabled=settings.cache.enabled,
+    )
+    return BuiltEngine(engine=service, tokenizer=model.tokenizer, template=model.template)
+
+
+def _open_device(settings: Settings, model: LoadedModel, clock: Clock) -> _Device:
+    """Allocate KV, wire the runner and measure prefill."""
+    config, layout = model.model.config, model.model.kv_spec
+    max_context = min(
+        settings.model.max_context or config.max_context_tokens, config.max_context_tokens
+    )
+    capacity = settings.engine.kv_capacity
+    capacity_tokens = capacity.num_tokens
+    if capacity.num_bytes is not None:
+        capacity_tokens = capacity.num_bytes // layout.page_bytes * PAGE_SIZE_TOKENS
+    slack = settings.spec.draft_tokens
+    lanes = settings.engine.max_concurrency
+    budget = plan_pages(
+        layout.page_bytes,
+        model.model.device,
+        capacity_tokens=capacity_tokens,
+        max_tokens=2 * lanes * (max_context + slack + PAGE_SIZE_TOKENS),
+    )
+    pool = KvPool(layout, budget.num_pages, device=model.model.device)
+    runner = ModelRunner(
+        model.model,
+        {"main": pool},
+        vocab_size=config.vocab_size,
+        num_lanes=lanes,
+        clock=clock,
+    )
+    speed = model.calibration.prefill_speed(
+        lambda: calibrate_prefill(
+            model.model, pool, seconds=clock.monotonic_s, max_tokens=config.max_context_tokens
+        )
+    )
+    _log.info(
+        "device_ready",
+        kv_tokens=budget.num_tokens,
+        kv_bytes=budget.num_pages * layout.page_bytes,
+        reason=budget.reason,
+        prefill_tokens_per_s=round(speed.tokens_per_s),
+    )
+    fitting = budget.num_pages * PAGE_SIZE_TOKENS - slack
+    return _Device(
+        runner=runner, pool=pool, speed=speed, max_context_tokens=min(max_context, fitting)
+    )
+
+
+def _assemble(
+    settings: Settings,
+    selection: Selection,
+    model: LoadedModel,
+    device: _Device,
+    clock: Clock,
+) -> EngineLoop:
+    name = fingerprint(
+        weights=model.weights,
+        tokenizer=model.tokenizer.digest(),
+        dtype=settings.model.dtype_name,
+        weight_format=model.weight_format,
+        page_pools=device.runner.layout.page_pool_bytes.items(),
+        state_image_bytes=device.runner.layout.state_image_bytes,
+        drafter="",
+    )
+    handles = _open_tiers(settings, selection, model, device, name, clock)
+    spaces = [
+        TierSpace(
+            name=handle.name,
+            capacity_bytes=handle.usage().capacity_bytes,
+            stored_bytes=handle.stored_bytes,
+        )
+        for handle in handles
+    ]
+    policy = _open_policy(settings, selection, spaces, device, name, clock)
+    store = ContextStore(device.runner.layout, spaces, policy.keep_value, clock)
+    wake = threading.Event()
+    transfers = Transfers(
+        handles,
+        build_copier({"main": device.pool}),
+        clock,
+        deadline_s=settings.cache.transfer_deadline,
+        wake=wake.set,
+    )
+    decoder, num_drafts = _open_decoder(settings, selection, model, clock)
+    manager = CacheManager(
+        store,
+        transfers,
+        matcher=_open_matcher(selection),
+        policy=policy,
+        clock=clock,
+        slack_tokens=num_drafts,
+    )
+    for tier, handle in enumerate(handles, start=1):
+        found = recover(store, handle, tier)
+        if found.num_kept or found.num_dropped:
+            _log.info(
+                "tier_recovered",
+                tier=handle.name,
+                num_kept=found.num_kept,
+                num_dropped=found.num_dropped,
+            )
+    drafting = Drafting(decoder, max_tokens=num_drafts)
+    scheduler = Scheduler(
+        manager,
+        device.runner,
+        drafting=drafting,
+        policy=policy,
+        clock=clock,
+        limits=_limits(settings),
+    )
+
+    def close() -> None:
+        num_flushed = manager.flush(settings.server.drain_timeout, lambda: _wait(wake))
+        _log.info("contexts_flushed", num_images=num_flushed)
+        transfers.close(settings.cache.transfer_deadline)
+        for handle in handles:
+            handle.close()
+        policy.close()
+        drafting.close()
+
+    return EngineLoop(
+        EngineParts(
+            scheduler=scheduler,
+            manager=manager,
+            runner=device.runner,
+            clock=clock,
+            wake=wake,
+            on_close=close,
+        )
+    )
+
+
+def _wait(wake: threading.Event) -> None:
+    wake.wait(0.05)
+    wake.clear()
+
+
+def _limits(settings: Settings) -> SchedulerLimits:
+    engine = settings.engine
+    return SchedulerLimits(
+        chunk_sizes=ChunkSizes(
+            alone_tokens=engine.prefill_chunk_tokens,
+            shared_tokens=engine.prefill_chunk_tokens_shared,
+        ),
+        max_queue=engine.max_queue,
+        queue_timeout_s=engine.queue_timeout,
+        max_head_passes=engine.max_head_passes,
+    )
+
+
+def _open_tiers(
+    settings: Settings,
+    selection: Selection,
+    model: LoadedModel,
+    device: _Device,
+    name: bytes,
+    clock: Clock,
+) -> list[TierHandle]:
+    layout = device.runner.layout
+    handles = []
+    for chosen in selection.tiers if settings.cache.enabled else ():
+        context = TierContext(
+            tier_name=chosen.name,
+            fingerprint=name,
+            clock=clock,
+            host_allocator=HostMemory(model.model.device),
+            model_name=model.name,
+            page_image_bytes=layout.page_image_bytes,
+            state_image_bytes=layout.state_image_bytes,
+            cache_dir=settings.cache.dir,
+        )
+        tier = open_tier(chosen, context)
+        handles.append(TierHandle(chosen.name, tier, plugin=chosen.record.name))
+    return handles
+
+
+def _open_policy(
+    settings: Settings,
+    selection: Selection,
+    spaces: list[TierSpace],
+    device: _Device,
+    name: bytes,
+    clock: Clock,
+) -> PlacementPolicy:
+    layout = device.runner.layout
+    context = PolicyContext(
+        clock=clock,
+        tiers=[
+            TierFacts(
+                tier_name="device", capacity_bytes=layout.num_pages * layout.page_image_bytes
+            ),
+            *(TierFacts(tier_name=s.name, capacity_bytes=s.capacity_bytes) for s in spaces),
+        ],
+        model_fingerprint=name,
+        cache_dir=settings.cache.dir,
+        bytes_per_token=layout.page_image_bytes // PAGE_SIZE_TOKENS,
+        state_image_bytes=layout.state_image_bytes,
+        prefill_tokens_per_s=device.speed.tokens_per_s,
+        prefill_seconds_per_token_squared=device.speed.seconds_per_token_squared,
+    )
+    if selection.policy is None:
+        return LruPolicy.open(context, LruConfig())
+    return open_policy(selection.policy, context)
+
+
+def _open_matcher(selection: Selection) -> CheckpointMatcher:
+    context = MatcherContext(page_size_tokens=PAGE_SIZE_TOKENS)
+    if selection.matcher is None:
+        return RadixMatcher.open(context, RadixConfig())
+    return open_matcher(selection.matcher, context)
+
+
+def _open_decoder(
+    settings: Settings, selection: Selection, model: LoadedModel, clock: Clock
+) -> tuple[SpeculativeDecoder | None, int]:
+    access = LoadedModelAccess(model.model)
+    num_drafts = settings.spec.draft_tokens
+    chosen = selection.decoder
+    if chosen is None or not num_drafts:
+        return None, 0
+    if selection.is_decoder_auto and not access.has_mtp_head:
+        return None, 0
+    context = DecoderContext(
+        clock=clock,
+        model=access,
+        max_lanes=settings.engine.max_concurrency,
+        max_draft_tokens=num_drafts,
+    )
+    return open_decoder(chosen, context), num_drafts

@@ -1,0 +1,158 @@
+"""The engine as the server sees it: thread-safe, with a thread of its own. Knows nothing about HTTP."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from ninfer.core.errors import (
+    ContextLengthExceeded,
+    EngineStopped,
+    QueueFull,
+    RequestError,
+)
+from ninfer.core.request import FinishedEvent, GenerationRequest, RequestEvent
+from ninfer.engine.engine import EngineLoop
+from ninfer.engine.samples import samples_of
+from ninfer.obs.health import HealthReport
+from ninfer.obs.metrics import MetricSample
+from ninfer.obs.model_info import ModelInfo
+
+EventSink = Callable[[RequestEvent], None]
+
+
+class EngineService:
+    """Runs an engine loop in a thread and takes requests from any other.
+
+    Args:
+        loop: the engine.
+        model_info: what is served.
+        max_queue: requests that may wait.
+        is_cache_enabled: False switches the cache off for every request.
+    """
+
+    def __init__(
+        self, loop: EngineLoop, model_info: ModelInfo, *, max_queue: int, is_cache_enabled: bool
+    ) -> None:
+        """Start the thread."""
+        self._loop = loop
+        self._model_info = model_info
+        self._max_queue = max_queue
+        self._is_cache_enabled = is_cache_enabled
+        self._is_draining = False
+        self._lock = threading.Lock()
+        self._live: set[str] = set()
+        self._is_empty = threading.Event()
+        self._is_empty.set()
+        self._thread = threading.Thread(target=loop.run, name="ninfer-engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def model_info(self) -> ModelInfo:
+        """The served model; constant."""
+        return self._model_info
+
+    def submit(self, request: GenerationRequest, sink: EventSink) -> None:
+        """Queue a request.
+
+        Args:
+            request: its id must not be live.
+            sink: gets its events on the engine's thread.
+
+        Raises:
+            ContextLengthExceeded: the prompt is longer than the served context.
+            RequestError: it is wrong or can never fit.
+            QueueFull: too many wait already.
+            EngineStopped: the engine drains, has failed or is closed.
+        """
+        if self._is_draining or not self._thread.is_alive() or self._loop.failure:
+            msg = self._loop.failure or "the server is shutting down"
+            raise EngineStopped(msg)
+        request = self._fitted(request)
+        self._loop.parts.manager.check_feasible(request)
+        self._loop.command(self._take(request, sink))
+
+    def _fitted(self, request: GenerationRequest) -> GenerationRequest:
+        """Check a request against the served context and clamp what may be clamped."""
+        num_prompt, most = len(request.prompt_token_ids), self._model_info.max_context_tokens
+        if num_prompt == 0:
+            msg = "the prompt is empty"
+            raise RequestError(msg, param="prompt")
+        if num_prompt + (request.max_tokens > 0) > most:
+            msg = (
+                f"the prompt has {num_prompt} tokens; the served context is {most} tokens, "
+                "prompt and completion together"
+            )
+            raise ContextLengthExceeded(msg, param="prompt")
+        self._check_tokens(request.prompt_token_ids)
+        cache = request.cache
+        if not self._is_cache_enabled:
+            cache = replace(cache, is_enabled=False)
+        return replace(request, max_tokens=min(request.max_tokens, most - num_prompt), cache=cache)
+
+    def _check_tokens(self, token_ids: Sequence[int]) -> None:
+        vocab = self._model_info.vocab_size
+        if not min(token_ids) >= 0 or max(token_ids) >= vocab:
+            msg = f"a token id is not in 0..{vocab - 1}"
+            raise RequestError(msg, param="prompt")
+
+    def _take(self, request: GenerationRequest, sink: EventSink) -> Callable[[], None]:
+        """Reserve a place in the queue and return the command that submits."""
+        with self._lock:
+            if request.request_id in self._live:
+                msg = f"request id {request.request_id!r} is live already"
+                raise RequestError(msg, param="request_id")
+            num_waiting = len(self._live) - len(self._loop.parts.scheduler.lanes)
+            if num_waiting >= self._max_queue:
+                msg = f"{num_waiting} requests wait already; try again later"
+                raise QueueFull(msg)
+            self._live.add(request.request_id)
+            self._is_empty.clear()
+
+        def forward(event: RequestEvent) -> None:
+            if isinstance(event, FinishedEvent):
+                self._forget(request.request_id)
+            sink(event)
+
+        return lambda: self._loop.submit_or_end(request, forward)
+
+    def _forget(self, request_id: str) -> None:
+        with self._lock:
+            self._live.discard(request_id)
+            if not self._live:
+                self._is_empty.set()
+
+    def abort(self, request_id: str) -> None:
+        """End a request within a step; unknown and ended ids are ignored."""
+        self._loop.command(lambda: self._loop.parts.scheduler.abort(request_id))
+
+    def health(self) -> HealthReport:
+        """Return how the engine is, now."""
+        if self._loop.failure:
+            return HealthReport(status="failed", problems=(self._loop.failure,))
+        if not self._thread.is_alive():
+            return HealthReport(status="failed", problems=("the engine thread has ended",))
+        problems = tuple(self._loop.problems())
+        if self._is_draining:
+            return HealthReport(status="draining", problems=problems)
+        return HealthReport(status="degraded" if problems else "ok", problems=problems)
+
+    def metrics_snapshot(self) -> Iterable[MetricSample]:
+        """Return the engine's counters and gauges, now."""
+        return samples_of(self._loop)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Refuse new requests, wait for live ones, then abort the rest."""
+        self._is_draining = True
+        if await asyncio.to_thread(self._is_empty.wait, timeout_s):
+            return
+        with self._lock:
+            left = list(self._live)
+        for request_id in left:
+            self.abort(request_id)
+
+    def close(self) -> None:
+        """Stop the engine and free what it holds; blocks until its thread has ended."""
+        self._is_draining = True
+        self._loop.stop()
+        self._thread.join()
