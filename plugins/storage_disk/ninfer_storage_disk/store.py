@@ -12,7 +12,6 @@ import logging
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from threading import Lock
 from typing import Final
 
@@ -138,21 +137,18 @@ class Store:
             return list(self._index.values())
 
     def is_present(self) -> bool:
-        """Tell whether the files are still where they were opened."""
-        return self._files.is_at(self._data, self._path / DATA) and self._journal.is_present()
+        """Tell whether the data file is still where it was opened."""
+        return self._files.is_at(self._data, self._path / DATA)
 
-    def start_over(self) -> None:
-        """Forget everything and reopen, after somebody deleted files. Needs `write_lock`. Raises OSError."""
-        _log.warning("disk_store_lost path=%s num_images=%d", self._path, self.num_images)
-        with self._index_lock:
-            self._index = {}
-        self._unmarked = []
-        self._journal.close()
-        self._old_handles.append(self._data)
-        if not self._files.is_at(self._lock_handle, self._path / LOCK):
-            self._finalizer()
-            self._lock()
-        self._open_files()
+    def restore_files(self) -> None:
+        """Repair what somebody deleted under us. Needs `write_lock`. Raises OSError.
+
+        A missing journal is written again; without the data file all images are forgotten.
+        """
+        if not self.is_present():
+            self._start_over()
+        elif not self._journal.is_present():
+            self._journal.rewrite(self.entries(), sync=self._sync)
 
     def read(self, entry: Entry, buffer: memoryview) -> ReadStatus:
         """Read and verify a payload. Needs no lock. Raises OSError."""
@@ -226,6 +222,7 @@ class Store:
     def close(self) -> None:
         """Flush, give back the free end of the data file, unlock. Needs `write_lock` and no reader."""
         with contextlib.suppress(OSError):
+            self._journal.repair_tail()
             self._space.shrink()
             if self._sync:
                 self._journal.sync()
@@ -243,6 +240,18 @@ class Store:
                 f"{self._path} is in use by another process; give each server its own `path` for its disk tier"
             )
         self._finalizer = weakref.finalize(self, self._files.close, self._lock_handle)
+
+    def _start_over(self) -> None:
+        _log.warning("disk_store_lost path=%s num_images=%d", self._path, self.num_images)
+        with self._index_lock:
+            self._index = {}
+        self._unmarked = []
+        self._journal.close()
+        self._old_handles.append(self._data)
+        if not self._files.is_at(self._lock_handle, self._path / LOCK):
+            self._finalizer()
+            self._lock()
+        self._open_files()
 
     def _open_files(self) -> None:
         """Read journal and data file; drop what does not fit together or under the cap."""
@@ -296,14 +305,23 @@ class Store:
             self._journal.sync()
 
     def _place(self, images: Sequence[NewImage]) -> list[Sequence[Run] | None]:
-        counts = [self._count(len(image.payload)) for image in images]
-        lengths = (
-            entry_bytes(len(image.key.digest), len(image.header), max(count, 1))
-            for image, count in zip(images, counts, strict=True)
-        )
-        return self._space.take(
-            counts, list(accumulate(lengths, initial=self._journal.size_bytes))[1:]
-        )
+        """Choose blocks for images; None for each that the ledger or the cap refuses."""
+        placed: list[Sequence[Run] | None] = [None] * len(images)
+        numbers: list[int] = []
+        used, journal = self.used_bytes, self._journal.size_bytes
+        journal_bytes: list[int] = []
+        for number, image in enumerate(images):
+            charge = self.image_bytes(len(image.header), len(image.payload))
+            if used + charge <= self._space.capacity_bytes:
+                used += charge
+                count = self._count(len(image.payload))
+                journal += entry_bytes(len(image.key.digest), len(image.header), max(count, 1))
+                numbers.append(number)
+                journal_bytes.append(journal)
+        counts = [self._count(len(images[number].payload)) for number in numbers]
+        for number, runs in zip(numbers, self._space.take(counts, journal_bytes), strict=True):
+            placed[number] = runs
+        return placed
 
     def _write_payload(self, payload: memoryview, runs: Sequence[Run] | None) -> PutResult:
         if runs is None:

@@ -212,10 +212,9 @@ class DiskTier(StorageTier):
         )
 
     def _ensure_present(self) -> OSError | None:
-        """Start over if files were deleted under us. Needs `write_lock`."""
+        """Repair files that were deleted under us. Needs `write_lock`."""
         try:
-            if not self._store.is_present():
-                self._store.start_over()
+            self._store.restore_files()
         except OSError as error:
             return error
         return None

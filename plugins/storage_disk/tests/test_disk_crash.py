@@ -313,7 +313,14 @@ def test_an_io_error_at_any_write_changes_nothing_visible(tmp_path, error, forev
         files.die()
         tier = open_tier(root)
         found = stored(tier)
-        assert found.items() >= {key(n): image(n, content) for n, content in now.items()}.items()
+        for n, content in now.items():
+            # a device that fails for ever cannot take back the half of a failed batch that did reach it
+            tried = [
+                step[n] for step in (FIRST, {1: (1, 9000), 2: (1, 30_000)}, FRESH) if n in step
+            ]
+            assert found[key(n)] in [
+                image(n, c) for c in ([content, *tried] if forever else [content])
+            ]
         assert tier.check() == []
         tier.close()
 
