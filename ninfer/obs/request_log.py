@@ -14,6 +14,8 @@ from ninfer.api.errors import ConfigError
 
 _MAX_WAITING_RECORDS: Final = 10_000
 """Some 10 MB. A disk that is this far behind loses records rather than memory."""
+_MAX_BATCH_RECORDS: Final = 256
+"""Written at once at most, so that records do not pile up outside of the bounded queue."""
 
 
 class RequestLog:
@@ -72,7 +74,7 @@ class RequestLog:
         is_open = True
         while is_open:
             batch = [self._waiting.get()]
-            while not self._waiting.empty():
+            while len(batch) < _MAX_BATCH_RECORDS and not self._waiting.empty():
                 batch.append(self._waiting.get_nowait())
             is_open = None not in batch
             self._write([record for record in batch if record is not None])

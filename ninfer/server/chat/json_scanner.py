@@ -46,16 +46,15 @@ class JsonObjectScanner:
         """Append text.
 
         Returns:
-            What follows the end of the object; empty while it grows.
+            What follows the end of the object, or the character that broke it; empty while it grows.
         """
         base = len(self._text)
         self._text += piece
         for position, char in enumerate(piece, start=base):
-            if self.is_done:
-                self._text = self._text[:position]
-                return piece[position - base :]
-            if not self.is_broken:
-                self._step(char, position)
+            self._step(char, position)
+            if self.is_done or self.is_broken:
+                self._text = self._text[: position + 1]
+                return piece[position + 1 - base :]
         return ""
 
     def member(self, name: str) -> tuple[str, bool] | None:

@@ -68,6 +68,7 @@ class ToolCallParser:
         self._is_active = is_active
         self._state = _State.CONTENT
         self._held = ""
+        self._space = ""
         self._scanner = JsonObjectScanner()
         self._is_named = False
         self._num_sent = 0
@@ -95,7 +96,7 @@ class ToolCallParser:
         """End the answer; return what was held back."""
         delta = ParsedDelta()
         if self._state is _State.INSIDE and not self._is_named:
-            delta.content = OPEN_TAG + self._scanner.text + self._held
+            delta.content = self._unparsed()
         elif self._state is _State.INSIDE:
             self._send_arguments(delta, is_last=False)
         elif self._state is _State.CONTENT and not (self.num_calls and self._held.isspace()):
@@ -111,6 +112,7 @@ class ToolCallParser:
             delta.content += content
         if is_open:
             self._state = _State.INSIDE
+            self._space = space
             self._scanner = JsonObjectScanner()
             self._is_named = False
             self._num_sent = 0
@@ -118,26 +120,22 @@ class ToolCallParser:
         return space + rest, False
 
     def _read_call(self, text: str, delta: ParsedDelta) -> tuple[str, bool]:
-        rest = self._scanner.push(text) if not self._scanner.is_broken else text
-        if self._scanner.is_broken:
-            return self._read_broken(rest, delta)
-        self._send_call(delta)
-        if not self._scanner.is_done:
-            return "", False
-        if self._is_named:
+        rest = self._scanner.push(text)
+        if not self._scanner.is_broken:
+            self._send_call(delta)
+            if not self._scanner.is_done:
+                return "", False
+        if not self._is_named:
+            delta.content += self._unparsed()
+        elif self._scanner.is_done:
             self.num_complete += 1
-            self._state = _State.AFTER
-        else:
-            delta.content += OPEN_TAG + self._scanner.text
-            self._state = _State.CONTENT
+        is_call = self._is_named and self._scanner.is_done
+        self._state = _State.AFTER if is_call else _State.CONTENT
         return rest, True
 
-    def _read_broken(self, text: str, delta: ParsedDelta) -> tuple[str, bool]:
-        """Give back, as content, what is not a call."""
-        if not self._is_named:
-            delta.content += OPEN_TAG + self._scanner.text
-        self._state = _State.CONTENT
-        return text, True
+    def _unparsed(self) -> str:
+        """Return, as it was written, what turned out not to be a call."""
+        return self._space + OPEN_TAG + self._scanner.text
 
     def _read_end(self, text: str) -> tuple[str, bool]:
         begun = text.lstrip()

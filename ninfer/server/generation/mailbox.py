@@ -46,13 +46,14 @@ class Mailbox:
         Returns:
             Events in order, none if the time is over.
         """
-        if not self._events:
-            self._arrived.clear()
-            try:
-                async with asyncio.timeout(timeout_s):
+        try:
+            async with asyncio.timeout(timeout_s):
+                # Events may have been taken before the wake-up that announced them: look again.
+                while not self._events:
+                    self._arrived.clear()
                     await self._arrived.wait()
-            except TimeoutError:
-                return []
+        except TimeoutError:
+            return []
         taken = []
         while self._events:
             taken.append(self._events.popleft())

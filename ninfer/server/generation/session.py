@@ -188,10 +188,10 @@ class GenerationSession:
             else:
                 if self._first_token_s is None:
                     self._first_token_s = self._context.clock.monotonic_s() - self._began_s
-                if not lane.is_stopped:
-                    self._ready.append((lane, lane.push(event)))
-                    if lane.is_stopped:
-                        self.stop_lane(lane)
+                was_stopped = lane.is_stopped
+                self._ready.append((lane, lane.push(event)))
+                if lane.is_stopped and not was_stopped:
+                    self.stop_lane(lane)
 
     def _check_finish(self, lane: Lane, event: FinishedEvent) -> None:
         reason = lane.finish_reason

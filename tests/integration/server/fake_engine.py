@@ -177,7 +177,7 @@ class FakeEngine:
                 return finish(FinishReason.STOP)
         if self.finish_with is not None:
             return finish(*self.finish_with)
-        finish(FinishReason.LENGTH)
+        return finish(FinishReason.LENGTH)
 
     def _tokens(self, request: GenerationRequest) -> Iterable[int]:
         tokens = list(self.answer(request)) if self.answer is not None else self.encode(self.text)

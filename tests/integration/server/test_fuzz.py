@@ -25,7 +25,17 @@ VALUES = st.recursive(
     lambda inner: st.one_of(
         st.lists(inner, max_size=3),
         st.dictionaries(
-            st.sampled_from(["type", "text", "role", "content", "function", "name", "tool_calls", "5", "x"]),
+            st.sampled_from([
+                "type",
+                "text",
+                "role",
+                "content",
+                "function",
+                "name",
+                "tool_calls",
+                "5",
+                "x",
+            ]),
             inner,
             max_size=4,
         ),
@@ -81,7 +91,9 @@ def check(shared, path, body) -> None:
         response.json()
 
 
-FUZZ = settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+FUZZ = settings(
+    max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 
 
 @FUZZ

@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 
 import httpx
 import pytest
@@ -35,7 +37,7 @@ CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 
 class Process:
     def __init__(self, path, *, step_s: float = 0.0, drain_s: float = 5.0) -> None:
-        root = os.getcwd()
+        root = str(Path.cwd())
         self.process = subprocess.Popen(
             [sys.executable, "-c", SCRIPT, "0", str(path), str(step_s), str(drain_s)],
             stdout=subprocess.PIPE,
@@ -64,14 +66,16 @@ def test_a_stop_signal_lets_running_requests_end_and_exits_0(path, number):
     assert server.line.startswith("ninfer serves fake-model at http://127.0.0.1:")
     answers = []
     thread = threading.Thread(
-        target=lambda: answers.append(httpx.post(f"{server.url}/v1/chat/completions", json=CHAT, timeout=20))
+        target=lambda: answers.append(
+            httpx.post(f"{server.url}/v1/chat/completions", json=CHAT, timeout=20)
+        )
     )
-    with httpx.stream("POST", f"{server.url}/v1/chat/completions", json={**CHAT, "stream": True}) as stream:
+    with httpx.stream(
+        "POST", f"{server.url}/v1/chat/completions", json={**CHAT, "stream": True}
+    ) as stream:
         lines = stream.iter_lines()
         next(lines)
         thread.start()
-        import time
-
         time.sleep(0.15)
         server.process.send_signal(number)
         rest = list(lines)
