@@ -91,8 +91,10 @@ def build_engine(loaded: LoadedSettings, catalog: PluginCatalog) -> BuiltEngine:
     settings, clock = loaded.settings, SystemClock()
     selection = select_plugins(catalog, loaded)
     model = load_served_model(settings, clock)
-    device = _open_device(settings, model, clock)
-    loop = _assemble(settings, selection, model, device, clock)
+    decoder, num_drafts = _open_decoder(settings, selection, model, clock)
+    device = _open_device(settings, model, clock, slack_tokens=num_drafts)
+    drafting = Drafting(decoder, max_tokens=num_drafts)
+    loop = _assemble(settings, selection, model, device, drafting)
     name = settings.server.served_name or settings.model.name
     info = ModelInfo(
         name=name,
@@ -110,7 +112,9 @@ def build_engine(loaded: LoadedSettings, catalog: PluginCatalog) -> BuiltEngine:
     return BuiltEngine(engine=service, tokenizer=model.tokenizer, template=model.template)
 
 
-def _open_device(settings: Settings, model: LoadedModel, clock: Clock) -> _Device:
+def _open_device(
+    settings: Settings, model: LoadedModel, clock: Clock, *, slack_tokens: int
+) -> _Device:
     """Allocate KV, wire the runner and measure prefill."""
     config, layout = model.model.config, model.model.kv_spec
     max_context = min(
@@ -120,13 +124,12 @@ def _open_device(settings: Settings, model: LoadedModel, clock: Clock) -> _Devic
     capacity_tokens = capacity.num_tokens
     if capacity.num_bytes is not None:
         capacity_tokens = capacity.num_bytes // layout.page_bytes * PAGE_SIZE_TOKENS
-    slack = settings.spec.draft_tokens
     lanes = settings.engine.max_concurrency
     budget = plan_pages(
         layout.page_bytes,
         model.model.device,
         capacity_tokens=capacity_tokens,
-        max_tokens=2 * lanes * (max_context + slack + PAGE_SIZE_TOKENS),
+        max_tokens=2 * lanes * (max_context + slack_tokens + PAGE_SIZE_TOKENS),
     )
     pool = KvPool(layout, budget.num_pages, device=model.model.device)
     runner = ModelRunner(
@@ -148,7 +151,7 @@ def _open_device(settings: Settings, model: LoadedModel, clock: Clock) -> _Devic
         reason=budget.reason,
         prefill_tokens_per_s=round(speed.tokens_per_s),
     )
-    fitting = budget.num_pages * PAGE_SIZE_TOKENS - slack
+    fitting = budget.num_pages * PAGE_SIZE_TOKENS - slack_tokens
     return _Device(
         runner=runner, pool=pool, speed=speed, max_context_tokens=min(max_context, fitting)
     )
@@ -159,8 +162,9 @@ def _assemble(
     selection: Selection,
     model: LoadedModel,
     device: _Device,
-    clock: Clock,
+    drafting: Drafting,
 ) -> EngineLoop:
+    clock = SystemClock()
     name = fingerprint(
         weights=model.weights,
         tokenizer=model.tokenizer.digest(),
@@ -189,14 +193,13 @@ def _assemble(
         deadline_s=settings.cache.transfer_deadline,
         wake=wake.set,
     )
-    decoder, num_drafts = _open_decoder(settings, selection, model, clock)
     manager = CacheManager(
         store,
         transfers,
         matcher=_open_matcher(selection),
         policy=policy,
         clock=clock,
-        slack_tokens=num_drafts,
+        slack_tokens=drafting.max_tokens,
     )
     for tier, handle in enumerate(handles, start=1):
         found = recover(store, handle, tier)
@@ -207,7 +210,6 @@ def _assemble(
                 num_kept=found.num_kept,
                 num_dropped=found.num_dropped,
             )
-    drafting = Drafting(decoder, max_tokens=num_drafts)
     scheduler = Scheduler(
         manager,
         device.runner,

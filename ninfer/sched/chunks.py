@@ -1,8 +1,10 @@
-"""Which prompt tokens a step computes. Pure: numbers in, numbers out."""
+"""Which tokens a step computes. Pure: numbers in, numbers out."""
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ninfer.core.step import LaneChunk
 from ninfer.sched.lane import Lane
 
 
@@ -61,3 +63,41 @@ def chunk_end(lane: Lane, chunk_tokens: int) -> int:
     if lane.captures:
         end = min(end, lane.captures[0])
     return end
+
+
+def capture_points(lane: Lane) -> deque[int]:
+    """Return the prompt positions whose state is worth keeping.
+
+    These are the marks of client and template, and the last position an identical prompt could resume from.
+    """
+    last = lane.num_prompt_tokens - 1
+    marked = {*lane.request.cache.marker_tokens, last}
+    return deque(sorted(p for p in marked if lane.num_computed < p <= last))
+
+
+def decode_chunk(lane: Lane, draft: tuple[int, ...]) -> LaneChunk:
+    """Return the chunk of a lane whose prompt is computed: its last token and guesses."""
+    start = lane.num_computed
+    return LaneChunk(
+        lane=lane.number,
+        start_tokens=start,
+        token_ids=(*lane.token_ids[start:], *draft),
+        num_draft=len(draft),
+        runs=lane.context.runs,
+        state_slot=lane.context.state_slot,
+        samples=True,
+    )
+
+
+def prefill_chunk(lane: Lane, end: int, capture_slot: int | None) -> LaneChunk:
+    """Return the chunk of a lane's prompt up to `end`."""
+    is_last = end == lane.num_prompt_tokens
+    return LaneChunk(
+        lane=lane.number,
+        start_tokens=lane.num_computed,
+        token_ids=lane.token_ids[lane.num_computed : end],
+        runs=lane.context.runs,
+        state_slot=lane.context.state_slot,
+        samples=is_last and lane.request.max_tokens > 0,
+        capture_slot=capture_slot,
+    )

@@ -16,12 +16,16 @@ class Drafting:
     Args:
         decoder: the configured decoder, None for none.
         max_tokens: guesses per lane and step at most.
+
+    Attributes:
+        max_tokens: the same.
+        problem: why the decoder was switched off, empty if it was not.
     """
 
     def __init__(self, decoder: SpeculativeDecoder | None, *, max_tokens: int) -> None:
         """Start with no lane open."""
         self._decoder = decoder if max_tokens else None
-        self._max_tokens = max_tokens
+        self.max_tokens = max_tokens
         self.problem = ""
 
     def open_lane(self, number: int) -> None:
@@ -59,7 +63,7 @@ class Drafting:
 
     def _room(self, lane: Lane) -> int:
         left = lane.request.max_tokens - lane.num_completion_tokens
-        return min(self._max_tokens, left - 1)
+        return min(self.max_tokens, left - 1)
 
     def verified(self, verdicts: Sequence[Verdict]) -> None:
         """Tell the decoder what was accepted."""

@@ -1,6 +1,5 @@
 """The scheduler: plans steps and books their results. Owns queue and lanes; never looks at cache contents."""
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,8 +17,15 @@ from ninfer.core.request import (
 )
 from ninfer.core.step import ChunkOutput, LaneChunk, StepOutput, StepPlan, StepRunner
 from ninfer.sched.admission import Admission
-from ninfer.sched.chunks import ChunkSizes, choose_prefills
+from ninfer.sched.chunks import (
+    ChunkSizes,
+    capture_points,
+    choose_prefills,
+    decode_chunk,
+    prefill_chunk,
+)
 from ninfer.sched.drafting import Drafting
+from ninfer.sched.forks import Forks
 from ninfer.sched.lane import Lane
 from ninfer.sched.stats import finished_stats, waiting_stats
 from ninfer.sched.waiting import Waiting
@@ -72,7 +78,7 @@ class Scheduler:
             manager,
             num_lanes=runner.layout.num_lanes,
             max_head_passes=limits.max_head_passes,
-            is_held_back=lambda waiting: waiting.request.fork_of in self._leaders,
+            is_held_back=lambda waiting: self._forks.is_held_back(waiting.request),
         )
         self._manager = manager
         self._runner = runner
@@ -81,9 +87,7 @@ class Scheduler:
         self._clock = clock
         self._limits = limits
         self._sinks: dict[str, EventSink] = {}
-        self._leaders: set[str] = set()
-        self._leaders_done: list[str] = []
-        self._forked: set[str] = set()
+        self._forks = Forks()
         self._starting: list[Lane] = []
         self._step_index = 0
         self.num_prompt_tokens = 0
@@ -108,9 +112,8 @@ class Scheduler:
             timeout_s = self._limits.queue_timeout_s
         self._sinks[request.request_id] = sink
         if request.fork_of is not None and request.fork_of in self._sinks:
-            self._forked.add(request.fork_of)
-            if self._has_prompt_left(request.fork_of):
-                self._leaders.add(request.fork_of)
+            has_prompt_left = self._has_prompt_left(request.fork_of)
+            self._forks.add(request.fork_of, has_prompt_left=has_prompt_left)
         waiting = Waiting(request=request, submitted_s=now_s, deadline_s=now_s + timeout_s)
         self.admission.queue.append(waiting)
 
@@ -189,14 +192,14 @@ class Scheduler:
         decoding = [lane for lane in self.lanes.values() if not lane.is_prefilling]
         prefilling = [lane for lane in self.lanes.values() if lane.is_prefilling]
         drafts = self._drafting.draft(decoding)
-        chunks = [self._decode_chunk(lane, drafts.get(lane.number, ())) for lane in decoding]
+        chunks = [decode_chunk(lane, drafts.get(lane.number, ())) for lane in decoding]
         chosen = choose_prefills(
             prefilling,
             self._limits.chunk_sizes,
             is_decoding=bool(decoding),
             step_index=self._step_index,
         )
-        chunks += [self._prefill_chunk(lane, end) for lane, end in chosen]
+        chunks += [prefill_chunk(lane, end, self._capture_slot(lane, end)) for lane, end in chosen]
         chosen_lanes = {chunk.lane for chunk in chunks}
         self._starting = [
             lane
@@ -227,8 +230,7 @@ class Scheduler:
             started_s=self._clock.monotonic_s(),
         )
         if self._manager.store.has_state:
-            wanted = self._capture_points(lane)
-            lane.captures = deque(p for p in wanted if p > context.resume_tokens)
+            lane.captures = capture_points(lane)
         self.lanes[lane.number] = lane
         self.num_prompt_tokens += lane.num_prompt_tokens
         self.num_cached_tokens += context.resume_tokens
@@ -238,37 +240,9 @@ class Scheduler:
             StartedEvent(request_id=request.request_id, num_cached_tokens=context.resume_tokens)
         )
 
-    def _capture_points(self, lane: Lane) -> list[int]:
-        last = lane.num_prompt_tokens - 1
-        points = {p for p in lane.request.cache.marker_tokens if 0 < p <= last}
-        if lane.request.request_id in self._forked or last > 0:
-            points.add(last)
-        return sorted(points)
-
-    def _decode_chunk(self, lane: Lane, draft: tuple[int, ...]) -> LaneChunk:
-        start = lane.num_computed
-        return LaneChunk(
-            lane=lane.number,
-            start_tokens=start,
-            token_ids=(*lane.token_ids[start:], *draft),
-            num_draft=len(draft),
-            runs=lane.context.runs,
-            state_slot=lane.context.state_slot,
-            samples=True,
-        )
-
-    def _prefill_chunk(self, lane: Lane, end: int) -> LaneChunk:
-        is_last = end == lane.num_prompt_tokens
+    def _capture_slot(self, lane: Lane, end: int) -> int | None:
         is_capture = bool(lane.captures) and lane.captures[0] == end
-        return LaneChunk(
-            lane=lane.number,
-            start_tokens=lane.num_computed,
-            token_ids=lane.token_ids[lane.num_computed : end],
-            runs=lane.context.runs,
-            state_slot=lane.context.state_slot,
-            samples=is_last and lane.request.max_tokens > 0,
-            capture_slot=self._manager.capture_slot(lane.context) if is_capture else None,
-        )
+        return self._manager.capture_slot(lane.context) if is_capture else None
 
     # ---- commit ------------------------------------------------------------------------------------
 
@@ -276,8 +250,7 @@ class Scheduler:
         """Book a step: publish pages, report tokens, end requests."""
         self._manager.copies_done([lane.context for lane in self._starting])
         self._starting = []
-        self._leaders.difference_update(self._leaders_done)
-        self._leaders_done = []
+        self._forks.copies_made()
         verdicts = []
         num_prefilled = 0
         for chunk, result in zip(plan.chunks, output.chunks, strict=True):
@@ -358,10 +331,10 @@ class Scheduler:
             if chunk.capture_slot is not None:
                 self._manager.capture(context, lane.token_ids, position, chunk.capture_slot)
         request_id = lane.request.request_id
-        if not lane.is_prefilling and request_id in self._forked:
+        if not lane.is_prefilling and self._forks.is_leader(request_id):
             if not self._manager.store.has_state:
                 self._manager.capture(context, lane.token_ids, lane.num_prompt_tokens, None)
-            self._leaders_done.append(request_id)
+            self._forks.prompt_computed(request_id)
         if not lane.is_prefilling and lane.request.max_tokens == 0:
             self._finish(lane, FinishReason.LENGTH)
 
@@ -384,8 +357,7 @@ class Scheduler:
     def _end(
         self, request_id: str, reason: FinishReason, stats: RequestStats, message: str
     ) -> None:
-        self._leaders.discard(request_id)
-        self._forked.discard(request_id)
+        self._forks.forget(request_id)
         sink = self._sinks.pop(request_id)
         sink(FinishedEvent(request_id=request_id, reason=reason, stats=stats, message=message))
 
