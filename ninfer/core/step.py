@@ -146,7 +146,9 @@ class StepRunner(Protocol):
         ...
 
     def execute(self, plan: StepPlan) -> StepOutput:
-        """Run one step. A fault of a single lane is reported in its output; an exception means the device
+        """Run one step.
+
+        A fault of a single lane is reported in its output; an exception means the device
         is in an unknown state.
         """
         ...
