@@ -12,6 +12,7 @@ from ninfer.cache.transfers import Move, MoveStatus, Transfers
 
 MAX_IN_FLIGHT: Final = 64
 MAX_OFFERED: Final = 65_536
+MAX_TRIES: Final = 4
 
 
 class CopiesDown:
@@ -36,7 +37,8 @@ class CopiesDown:
         self._evictor = evictor
         self._transfers = transfers
         self._policy = policy
-        self._offered: deque[StoredObject] = deque(maxlen=MAX_OFFERED)
+        self._offered: deque[tuple[StoredObject, int]] = deque(maxlen=MAX_OFFERED)
+        self._deferred: list[tuple[StoredObject, int]] = []
         self.num_in_flight = 0
 
     @property
@@ -47,16 +49,17 @@ class CopiesDown:
     def offer(self, objects: Iterable[StoredObject]) -> None:
         """Consider objects, parents first, for copies ahead of pressure."""
         if self._store.num_tiers > 1:
-            self._offered.extend(objects)
+            self._offered.extend((stored, 0) for stored in objects)
 
     def pump(self) -> None:
         """Start offered copies, as many as may be under way at once."""
         while self._offered and self.num_in_flight < MAX_IN_FLIGHT:
-            stored = self._offered.popleft()
+            stored, num_tries = self._offered.popleft()
             if not stored.is_gone:
-                self._copy_where_wanted(stored)
+                self._copy_where_wanted(stored, num_tries)
 
-    def _copy_where_wanted(self, stored: StoredObject) -> None:
+    def _copy_where_wanted(self, stored: StoredObject, num_tries: int) -> None:
+        """Start the copies a policy wants; what has to wait for others is tried again when one ended."""
         source = stored.fastest_tier()
         if source is None:
             return
@@ -64,8 +67,11 @@ class CopiesDown:
         for target in range(source + 1, self._store.num_tiers):
             if stored.replicas[target] is not None or self._transfers.is_stalled(target):
                 continue
-            if self._policy.wants_copy(facts, target):
-                self.copy(stored, source, target)
+            if not self._policy.wants_copy(facts, target):
+                continue
+            is_started = self.copy(stored, source, target)
+            if not is_started and self.num_in_flight and num_tries < MAX_TRIES:
+                self._deferred.append((stored, num_tries + 1))
 
     def copy(
         self,
@@ -132,12 +138,14 @@ class CopiesDown:
 
     def _ended(self, stored: StoredObject, move: Move, done: Callable[[Move], None] | None) -> None:
         self.num_in_flight -= 1
+        self._offered.extend(self._deferred)
+        self._deferred.clear()
         is_done = move.status is MoveStatus.DONE
         if is_done and not stored.is_gone:
             self._store.commit_replica(stored, move.target)
-        elif stored.replicas[move.target] is not None:
-            if is_done:
-                self._transfers.delete(move.target, move.key)
+        elif is_done:
+            self._transfers.delete(move.target, move.key)
+        elif not stored.is_gone:
             self._store.drop_replica(stored, move.target)
         self._store.release(stored, move.source)
         if done is not None:

@@ -165,16 +165,29 @@ class Evictor:
             if stored.replicas[target] is not None or not self._is_usable(target):
                 continue
             if rooms.make(target, self._store.bytes_on(stored, target), value):
+                rooms.plan_moved(stored)
                 return target
         return None
 
     def apply_drops(self, plan: EvictionPlan) -> None:
-        """Carry out what needs no copy: displaced objects and victims that are dropped."""
-        for victim in (*plan.displaced, *plan.victims):
-            self._evicted(victim.value)
-            is_there = not victim.stored.is_gone and victim.stored.replicas[victim.tier] is not None
-            if victim.target is None and is_there:
-                self._store.drop_replica(victim.stored, victim.tier)
+        """Carry out what needs no copy: displaced objects and victims that are dropped.
+
+        Displaced objects that should have been copied further down first are dropped too: a plan with such ones is
+        only carried out when the copies could not be started.
+        """
+        for victim in plan.displaced:
+            self._drop(victim)
+        for victim in plan.victims:
+            if victim.target is None:
+                self._drop(victim)
+            else:
+                self._evicted(victim.value)
+
+    def _drop(self, victim: Victim) -> None:
+        self._evicted(victim.value)
+        replica = victim.stored.replicas[victim.tier]
+        if replica is not None and not replica.leases and not victim.stored.is_gone:
+            self._store.drop_replica(victim.stored, victim.tier)
 
 
 class _Rooms:
@@ -188,10 +201,15 @@ class _Rooms:
         self._searches: dict[int, _Search] = {}
         self._next: dict[int, tuple[float, StoredObject] | None] = {}
         self._gone: set[tuple[int, int]] = set()
+        self._moved: set[int] = set()
 
     def plan_gone(self, stored: StoredObject, tier: int) -> None:
         """Remember that the plan gives a replica up."""
         self._gone.add((id(stored), tier))
+
+    def plan_moved(self, stored: StoredObject) -> None:
+        """Remember that the plan moves an object to a slower tier."""
+        self._moved.add(id(stored))
 
     def remains(self, stored: StoredObject) -> bool:
         """Tell whether a valid replica is left that the plan does not give up."""
@@ -215,18 +233,20 @@ class _Rooms:
             order = self._store.values.order_of(ImageKind.PAGE, tier)
             self._searches[tier] = _Search(self._store, order, ImageKind.PAGE, tier)
             self._next[tier] = self._searches[tier].take()
-        found = self._next[tier]
-        if found is None or found[0] >= below_value:
-            return False
-        self._next[tier] = self._searches[tier].take()
-        value, stored = found
-        was_only_copy_planned = (id(stored), DEVICE) in self._gone
+        while (found := self._next[tier]) is not None and found[0] < below_value:
+            self._next[tier] = self._searches[tier].take()
+            if self._displace(found[1], tier, found[0]):
+                return True
+        return False
+
+    def _displace(self, stored: StoredObject, tier: int, value: float) -> bool:
+        """Plan to give up one replica; False if something that stays needs it."""
         self.plan_gone(stored, tier)
         target = None
         if not self.remains(stored):
-            if was_only_copy_planned or _has_followers(stored):
+            if self._has_followers(stored):
                 self._gone.discard((id(stored), tier))
-                return self._displace_one(tier, below_value)
+                return False
             target = self._evictor.target_below(stored, tier, value, self)
         if target is not None:
             self._plan.dirty.append((stored, tier, target))
@@ -235,12 +255,13 @@ class _Rooms:
         self._plan.displaced.append(Victim(stored=stored, tier=tier, value=value, target=target))
         return True
 
+    def _has_followers(self, stored: StoredObject) -> bool:
+        """Tell whether something that the plan keeps somewhere needs this object."""
+        return isinstance(stored, PageNode) and any(
+            id(follower) in self._moved or self.remains(follower) for follower in stored.followers()
+        )
+
     def end(self) -> None:
         """Put everything back."""
         for search in self._searches.values():
             search.end()
-
-
-def _has_followers(stored: StoredObject) -> bool:
-    """Tell whether something stored elsewhere needs this object."""
-    return isinstance(stored, PageNode) and stored.has_followers()

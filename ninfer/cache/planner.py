@@ -53,6 +53,7 @@ class Outcome:
         num_new_pages: pages to take: restored ones, then the lane's own.
         eviction: what makes room.
         price_s: J.
+        waits: some of its pages are just being restored for somebody else.
         revision: of the store when it was planned.
     """
 
@@ -62,6 +63,7 @@ class Outcome:
     num_new_pages: int
     eviction: EvictionPlan = field(default_factory=EvictionPlan)
     price_s: float = 0.0
+    waits: bool = False
     revision: int = 0
 
     @property
@@ -94,8 +96,8 @@ class Planner:
         self._policy = policy
 
     def plan(self, need: Need, prefix: Prefix) -> Outcome | None:
-        """Return the cheapest feasible outcome, None if there is none now."""
-        deepest = prefix.deepest()
+        """Return the cheapest feasible outcome, None if there is none now or waiting for it is cheaper."""
+        deepest = self._deepest(need, prefix)
         direct = self._layout(need, prefix, deepest)
         if deepest.slowest_tier == DEVICE and self._fits_free(need, direct):
             return direct
@@ -104,7 +106,26 @@ class Planner:
             for point in self._candidates(need, prefix, deepest)
             if (outcome := self._outcome(need, prefix, point)) is not None
         ]
-        return min(outcomes, key=lambda outcome: outcome.price_s) if outcomes else None
+        best = min(outcomes, key=lambda outcome: outcome.price_s, default=None)
+        return None if best is None or best.waits else best
+
+    def _deepest(self, need: Need, prefix: Prefix) -> ResumePoint:
+        """Return the deepest resume point that the request could start from on an otherwise empty device."""
+        deepest = prefix.deepest()
+        if self._can_fit(need, deepest):
+            return deepest
+        fitting = [point for point in prefix.resume_points() if self._can_fit(need, point)]
+        return fitting[-1] if fitting else ROOT
+
+    def _can_fit(self, need: Need, point: ResumePoint) -> bool:
+        """Tell whether what is copied to start leaves room: it stays on the device until the copy is made."""
+        num_pages, num_slots = need.num_pages, need.num_slots
+        if point.partial is not None and point.partial.fastest_tier() == DEVICE:
+            num_pages += 1
+        if point.image is not None and point.image.fastest_tier() == DEVICE:
+            num_slots += 1
+        layout = self._store.layout
+        return num_pages <= layout.num_pages and num_slots <= layout.num_state_slots
 
     def _fits_free(self, need: Need, outcome: Outcome) -> bool:
         return outcome.num_new_pages <= self._store.pages.num_free and need.num_slots <= len(
@@ -115,7 +136,7 @@ class Planner:
         """Return distinct candidates, deepest first: what the matcher picks, the ends of tiers, and root."""
         if deepest.slowest_tier == DEVICE:
             return [deepest]
-        points = prefix.resume_points()
+        points = [point for point in prefix.resume_points() if self._can_fit(need, point)]
         facts = PromptFacts(num_tokens=need.num_prompt_tokens, session_key=need.session_key)
         picked = self._matcher.candidates(facts, _View(prefix))
         wanted = {match.position_tokens for match in picked}
@@ -129,17 +150,19 @@ class Planner:
 
     def _layout(self, need: Need, prefix: Prefix, point: ResumePoint) -> Outcome:
         shared = min(point.num_pages, prefix.num_device_pages)
+        not_ready = prefix.path[shared : point.num_pages]
+        restores = [node for node in not_ready if node.replicas[DEVICE] is None]
+        num_in_flight = len(not_ready) - len(restores)
         return Outcome(
             point=point,
             num_shared_pages=shared,
-            restores=prefix.path[shared : point.num_pages],
-            num_new_pages=need.num_pages - shared,
+            restores=restores,
+            num_new_pages=need.num_pages - shared - num_in_flight,
+            waits=num_in_flight > 0,
             revision=self._store.revision,
         )
 
     def _outcome(self, need: Need, prefix: Prefix, point: ResumePoint) -> Outcome | None:
-        if prefix.is_in_flight(point.num_pages):
-            return None
         layout = self._layout(need, prefix, point)
         leased = self._lease(prefix, point)
         missing = layout.num_new_pages - self._store.pages.num_free
@@ -160,6 +183,7 @@ class Planner:
             num_new_pages=layout.num_new_pages,
             eviction=eviction,
             price_s=self._policy.price_s(facts),
+            waits=layout.waits,
             revision=layout.revision,
         )
 

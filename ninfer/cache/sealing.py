@@ -187,6 +187,7 @@ class Sealer:
             self._give_back(context)
 
     def _make_ready(self, context: LaneContext) -> None:
+        _keep_overtaken(context)
         outcome = context.outcome
         point = outcome.point
         context.runs = to_runs(context.pages)
@@ -218,6 +219,7 @@ class Sealer:
             self._give_back(context)
 
     def _give_back(self, context: LaneContext) -> None:
+        _keep_overtaken(context)
         path, context.path = context.path, []
         for node in reversed(path):
             replica = node.replicas[DEVICE]
@@ -230,6 +232,13 @@ class Sealer:
         if context.state_slot is not None:
             self._store.give_slot(context.state_slot)
             context.state_slot = None
+
+
+def _keep_overtaken(context: LaneContext) -> None:
+    """Own the pages of restores that somebody else finished first with a page of their own."""
+    for node, page in zip(context.path, context.pages, strict=False):
+        if _location_of(node) != page:
+            context.owned.add(page)
 
 
 def _source_of(context: LaneContext, stored: StoredObject) -> int:

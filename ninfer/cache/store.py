@@ -71,7 +71,7 @@ class ContextStore:
         self.ledgers = [ByteLedger(tier.capacity_bytes) for tier in tiers]
         self.on_delete: Callable[[int, ImageKey], None] = lambda _tier, _key: None
         self._use_index = 0
-        self.names = Names(self.tree, clock, digest)
+        self.names = Names(clock, digest)
         self.values = Valuation(layout, self.num_tiers, keep_value)
 
     # ---- names and sizes -----------------------------------------------------------------------------
@@ -143,17 +143,27 @@ class ContextStore:
             already, the page stays private.
         """
         if parent.is_root:
-            parent = self.tree.root(parent.domain or b"")
+            parent = self.tree.root(parent.domain)
         node = self.tree.find_child(parent, tokens)
         if node is None:
             node = self._new_node(parent, tokens)
-        if node.replicas[DEVICE] is not None:
+        replica = node.replicas[DEVICE]
+        if replica is not None and replica.is_valid:
             return node, False
         self.private_pages.remove(page)
+        self.revision += 1
+        if replica is not None:
+            self._overtake(node, replica, page)
+            return node, True
         self._set_replica(node, DEVICE, Replica(location=page, num_bytes=0, is_valid=True))
         self.values.offer(node, DEVICE)
-        self.revision += 1
         return node, True
+
+    def _overtake(self, node: PageNode, replica: Replica, page: int) -> None:
+        """Content that is being restored was computed meanwhile: the restored page stays with its lane."""
+        self.private_pages.add(replica.location)
+        replica.location, replica.is_valid = page, True
+        self.values.offer(node, DEVICE)
 
     def _new_node(self, parent: PageNode, tokens: bytes) -> PageNode:
         node = PageNode(

@@ -125,9 +125,11 @@ class Admission:
     def _may_pass(self, head: Waiting, passer: Waiting) -> bool:
         if head.num_passed >= self._max_head_passes:
             return False
-        if len(self._passers) + 2 > self.num_lanes:
+        layout = self._manager.store.layout
+        num_slots = layout.num_state_slots if self._manager.store.has_state else self.num_lanes
+        if len(self._passers) + 2 > min(self.num_lanes, num_slots):
             return False
         held_pages = sum(self._passers.values())
         held_pages += self._manager.need_of(passer.request).num_pages
         head_pages = self._manager.need_of(head.request).num_pages
-        return head_pages + held_pages <= self._manager.store.layout.num_pages
+        return head_pages + held_pages <= layout.num_pages

@@ -89,6 +89,7 @@ class Scheduler:
         self._sinks: dict[str, EventSink] = {}
         self._forks = Forks()
         self._starting: list[Lane] = []
+        self._capture_slots: list[tuple[Lane, int]] = []
         self._step_index = 0
         self.num_prompt_tokens = 0
         self.num_cached_tokens = 0
@@ -242,7 +243,10 @@ class Scheduler:
 
     def _capture_slot(self, lane: Lane, end: int) -> int | None:
         is_capture = bool(lane.captures) and lane.captures[0] == end
-        return self._manager.capture_slot(lane.context) if is_capture else None
+        capture_slot = self._manager.capture_slot(lane.context) if is_capture else None
+        if capture_slot is not None:
+            self._capture_slots.append((lane, capture_slot))
+        return capture_slot
 
     # ---- commit ------------------------------------------------------------------------------------
 
@@ -250,6 +254,7 @@ class Scheduler:
         """Book a step: publish pages, report tokens, end requests."""
         self._manager.copies_done([lane.context for lane in self._starting])
         self._starting = []
+        self._capture_slots = []
         self._forks.copies_made()
         verdicts = []
         num_prefilled = 0
@@ -365,6 +370,9 @@ class Scheduler:
         """The step just planned failed as a whole: its requests end, what was published before stays."""
         self._starting = []
         self._manager.copies_failed()
+        slots, self._capture_slots = self._capture_slots, []
+        for lane, slot in slots:
+            self._manager.capture(lane.context, lane.token_ids, 0, slot)
         for lane in [*self.lanes.values()]:
             lane.is_state_current = False
             self._finish(lane, FinishReason.ERROR, message)
