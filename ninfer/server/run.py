@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from types import FrameType
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 import uvicorn
@@ -31,18 +31,17 @@ _ABORT_GRACE_S: Final = 10.0
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-class ServedEngine(Protocol):
-    """What is served: an engine and the text side of its model."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedEngine:
+    """What is served.
 
-    @property
-    def engine(self) -> EnginePort:
-        """Makes tokens."""
-        ...
+    Attributes:
+        engine: makes tokens.
+        text: makes tokens of text and back.
+    """
 
-    @property
-    def text(self) -> TextPort:
-        """Makes tokens of text and back."""
-        ...
+    engine: EnginePort
+    text: TextPort
 
 
 def serve_engine(
@@ -89,15 +88,9 @@ def serve(loaded: LoadedSettings, catalog: PluginCatalog) -> int:
 
     def build() -> ServedEngine:
         built = build_engine(loaded, catalog)
-        return _Served(built.engine, ServedText(built.tokenizer, built.template))
+        return ServedEngine(engine=built.engine, text=ServedText(built.tokenizer, built.template))
 
     return serve_engine(build, loaded.settings)
-
-
-@dataclass(frozen=True, slots=True)
-class _Served:
-    engine: EnginePort
-    text: TextPort
 
 
 def _write_line(line: str) -> None:

@@ -110,6 +110,7 @@ def test_an_error_in_the_middle_of_a_stream_is_raised(sdk, live):
     from ninfer.core.request import FinishReason
 
     live.engine.finish_with = (FinishReason.ERROR, "a step failed")
+    live.engine.step_s = 0.05
     stream = sdk.chat.completions.create(model="fake-model", messages=HI, stream=True, max_tokens=2)
     with pytest.raises(openai.APIError, match="a step failed"):
         list(stream)

@@ -18,10 +18,9 @@ from ninfer.server.listener import CannotListen, bind_listener
 
 SCRIPT = """
 import sys
-from types import SimpleNamespace
 from ninfer.config.settings import Settings
 from ninfer.obs.logging import configure_logging
-from ninfer.server.run import serve_engine
+from ninfer.server.run import ServedEngine, serve_engine
 from tests.integration.server.fake_model import serve_fake
 
 configure_logging()
@@ -30,7 +29,7 @@ served.engine.step_s = float(sys.argv[3])
 settings = Settings.model_validate(
     {"server": {"port": int(sys.argv[1]), "request_log": sys.argv[2], "drain_timeout": float(sys.argv[4])}}
 )
-sys.exit(serve_engine(lambda: SimpleNamespace(engine=served.engine, text=served.text), settings))
+sys.exit(serve_engine(lambda: ServedEngine(engine=served.engine, text=served.text), settings))
 """
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 
