@@ -3,21 +3,18 @@
 from ninfer.api import Clock, ImageKey, ImageKind
 from ninfer.cache.identity import Digest, ImageHeader
 from ninfer.cache.node import PageNode, StoredObject, page_of
-from ninfer.cache.tree import ContextTree
 
 
 class Names:
     """Makes names from exact token paths.
 
     Args:
-        tree: where the paths are.
         clock: to write times that survive a restart.
         digest: hash; replaced in tests to force collisions.
     """
 
-    def __init__(self, tree: ContextTree, clock: Clock, digest: Digest) -> None:
+    def __init__(self, clock: Clock, digest: Digest) -> None:
         """Remember how to hash."""
-        self._tree = tree
         self._clock = clock
         self._digest = digest
 
@@ -30,7 +27,7 @@ class Names:
             at = at.parent
         for member in reversed(missing):
             if member.parent is None:
-                member.digest = self._digest(b"domain" + (member.domain or b""))
+                member.digest = self._digest(b"domain" + member.domain)
             else:
                 above = member.parent.digest or b""
                 member.digest = self._digest(b"page" + above + member.tokens)
@@ -55,6 +52,6 @@ class Names:
             created_unix_s=stored.created_s + to_unix_s,
             last_use_unix_s=stored.last_use_s + to_unix_s,
             parent_digest=self.digest_of(parent) if parent is not None else bytes(32),
-            domain=self._tree.domain_of(node),
+            domain=node.domain,
             tokens=node.tokens,
         )

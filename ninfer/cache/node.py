@@ -87,7 +87,7 @@ class PageNode(StoredObject):
         child_replicas: by tier, how many children and tails have a replica there.
         live_images: state images at its end or further down.
         digest: name for lower tiers, made when first needed.
-        domain: key of the domain, kept at the root only.
+        domain: key of the domain.
         is_endpoint: a request ended here.
     """
 
@@ -127,7 +127,7 @@ class PageNode(StoredObject):
         self.child_replicas = [0] * num_tiers
         self.live_images = 0
         self.digest: bytes | None = None
-        self.domain: bytes | None = None
+        self.domain: bytes = parent.domain if parent else b""
         self.is_endpoint = False
 
     @property

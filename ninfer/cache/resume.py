@@ -61,7 +61,7 @@ class Prefix:
         self._root = root
         self._has_state = has_state
         self._usable = encoded[:-TOKEN_BYTES]
-        self.path = self._complete(tree.walk(root.domain or b"", self._usable))
+        self.path = self._complete(tree.walk(root.domain, self._usable))
         self.num_device_pages = self._count_device_pages()
         self._slowest = self._slowest_tiers()
 

@@ -99,14 +99,8 @@ class ContextTree:
                 parent.tails = None
             else:
                 parent.children = None
-        if parent.is_root and not parent.has_followers() and parent.domain is not None:
+        if parent.is_root and not parent.has_followers():
             self._roots.pop(parent.domain, None)
-
-    def domain_of(self, node: PageNode) -> bytes:
-        """Return the key of the domain a node belongs to."""
-        while node.parent is not None:
-            node = node.parent
-        return node.domain or b""
 
     def nodes(self) -> Iterator[PageNode]:
         """Yield every node, parents first, roots excluded."""

@@ -219,9 +219,10 @@ def _assemble(
         limits=_limits(settings),
     )
 
-    def close() -> None:
-        num_flushed = manager.flush(settings.server.drain_timeout, lambda: _wait(wake))
-        _log.info("contexts_flushed", num_images=num_flushed)
+    def close(is_sound: bool) -> None:  # noqa: FBT001 - a callback with one meaning
+        if is_sound:
+            num_flushed = manager.flush(settings.server.drain_timeout, lambda: _wait(wake))
+            _log.info("contexts_flushed", num_images=num_flushed)
         transfers.close(settings.cache.transfer_deadline)
         for handle in handles:
             handle.close()

@@ -45,7 +45,8 @@ class EngineParts:
         clock: source of time.
         wake: set by transfer threads when something ended.
         checks_every_step: verify the store after each step (tests).
-        on_close: called on the engine thread at the end: flushes and closes tiers, policy, decoder.
+        on_close: called on the engine thread at the end with True if the store is sound: flushes contexts if so, and
+            closes tiers, policy and decoder.
     """
 
     scheduler: Scheduler
@@ -54,7 +55,7 @@ class EngineParts:
     clock: Clock
     wake: threading.Event
     checks_every_step: bool = False
-    on_close: Callable[[], None] = lambda: None
+    on_close: Callable[[bool], None] = lambda _is_sound: None
 
 
 class EngineLoop:
@@ -141,7 +142,10 @@ class EngineLoop:
                 self._wait()
         for request_id in self.parts.scheduler.live_ids():
             self.parts.scheduler.abort(request_id)
-        self.parts.on_close()
+        try:
+            self.parts.on_close(not self.failure)
+        except Exception:  # noqa: BLE001 - the process ends; what could not be closed is told
+            _log.exception("close_failed")
 
     def drain_commands(self) -> None:
         """Run what other threads left."""
