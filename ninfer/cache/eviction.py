@@ -6,8 +6,9 @@ objects there. An object below that first has to be copied further down makes th
 and the plan is made again when it is done.
 """
 
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import count
 
@@ -155,7 +156,9 @@ class Evictor:
         is_dead = not self._store.values.facts_of(stored, tier).is_reachable
         if not rooms.remains(stored) and not is_dead:
             target = self.target_below(stored, tier, value, rooms)
-        return Victim(stored=stored, tier=tier, value=value, target=target)
+        victim = Victim(stored=stored, tier=tier, value=value, target=target)
+        rooms.plan_move(victim)
+        return victim
 
     def target_below(
         self, stored: StoredObject, tier: int, value: float, rooms: "_Rooms"
@@ -165,7 +168,7 @@ class Evictor:
             if stored.replicas[target] is not None or not self._is_usable(target):
                 continue
             if rooms.make(target, self._store.bytes_on(stored, target), value):
-                rooms.plan_moved(stored)
+                rooms.plan_stays(stored)
                 return target
         return None
 
@@ -202,14 +205,21 @@ class _Rooms:
         self._next: dict[int, tuple[float, StoredObject] | None] = {}
         self._gone: set[tuple[int, int]] = set()
         self._moved: set[int] = set()
+        self._moves: dict[int, deque[tuple[int, Victim]]] = {}
 
     def plan_gone(self, stored: StoredObject, tier: int) -> None:
         """Remember that the plan gives a replica up."""
         self._gone.add((id(stored), tier))
 
-    def plan_moved(self, stored: StoredObject) -> None:
+    def plan_stays(self, stored: StoredObject) -> None:
         """Remember that the plan moves an object to a slower tier."""
         self._moved.add(id(stored))
+
+    def plan_move(self, victim: Victim) -> None:
+        """Remember the victim that the plan takes next, so that a more valuable one can have its room below."""
+        if victim.target is not None:
+            moves = self._moves.setdefault(victim.target, deque())
+            moves.append((len(self._plan.victims), victim))
 
     def remains(self, stored: StoredObject) -> bool:
         """Tell whether a valid replica is left that the plan does not give up."""
@@ -223,16 +233,39 @@ class _Rooms:
         if num_bytes > self._store.ledgers[tier - 1].capacity_bytes:
             return False
         while self._free[tier - 1] < num_bytes:
-            if not self._displace_one(tier, below_value):
+            if not self._unmove_one(tier, below_value) and not self._displace_one(
+                tier, below_value
+            ):
                 return False
         self._free[tier - 1] -= num_bytes
         return True
 
-    def _displace_one(self, tier: int, below_value: float) -> bool:
+    def _unmove_one(self, tier: int, below_value: float) -> bool:
+        """Drop a victim instead of moving it to a tier whose room a more valuable one needs."""
+        moves = self._moves.get(tier)
+        stored_there = self._cheapest(tier)
+        while moves and moves[0][1].value < below_value:
+            if stored_there is not None and stored_there[0] < moves[0][1].value:
+                return False
+            at, victim = moves.popleft()
+            if self._has_followers(victim.stored):
+                continue
+            self._moved.discard(id(victim.stored))
+            self._free[tier - 1] += self._store.bytes_on(victim.stored, tier)
+            target = self._evictor.target_below(victim.stored, tier, victim.value, self)
+            self._plan.victims[at] = replace(victim, target=target)
+            return True
+        return False
+
+    def _cheapest(self, tier: int) -> tuple[float, StoredObject] | None:
         if tier not in self._searches:
             order = self._store.values.order_of(ImageKind.PAGE, tier)
             self._searches[tier] = _Search(self._store, order, ImageKind.PAGE, tier)
             self._next[tier] = self._searches[tier].take()
+        return self._next[tier]
+
+    def _displace_one(self, tier: int, below_value: float) -> bool:
+        self._cheapest(tier)
         while (found := self._next[tier]) is not None and found[0] < below_value:
             self._next[tier] = self._searches[tier].take()
             if self._displace(found[1], tier, found[0]):
