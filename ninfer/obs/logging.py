@@ -11,7 +11,7 @@ from structlog.typing import Processor
 LogFormat = Literal["auto", "json", "console"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
-_NOISY_LOGGERS: Final = ("uvicorn.access", "httpx", "httpcore", "asyncio")
+_NOISY_LOGGERS: Final = ("uvicorn", "httpx", "httpcore", "asyncio")
 
 
 def configure_logging(

@@ -46,7 +46,7 @@ MESSAGES = st.lists(
     st.fixed_dictionaries(
         {"role": st.sampled_from(["system", "user", "assistant", "tool", "robot"])},
         optional={
-            "content": VALUES,
+            "content": st.one_of(st.text(max_size=5), VALUES),
             "tool_calls": VALUES,
             "reasoning_content": VALUES,
             "name": VALUES,
@@ -64,17 +64,32 @@ GOOD = {
     "stream": st.booleans(),
     "tools": st.just([{"type": "function", "function": {"name": "f"}}]),
     "logit_bias": st.just({"5": 1.5}),
+    "temperature": st.floats(0, 2),
+    "seed": st.integers(-5, 5),
+    "echo": st.booleans(),
+    "cache": st.booleans(),
+    "ignore_eos": st.booleans(),
+    "tool_choice": st.sampled_from(["auto", "none"]),
+    "chat_template_kwargs": st.dictionaries(st.text(max_size=5), VALUES, max_size=2),
 }
 
 
 def bodies(model, extra):
+    """A body with a few fields, each good or random: with many, none would get past the first check."""
     names = [*model.model_fields, *UNSUPPORTED_FIELDS, "unknown_field"]
-    some = {
-        name: st.one_of(GOOD[name], VALUES) if name in GOOD else VALUES
+    names = [
+        name
         for name in names
         if name not in {"model", "max_completion_tokens"} and name not in extra
-    }
-    return st.fixed_dictionaries(extra, optional=some)
+    ]
+    field = st.one_of(
+        st.sampled_from([name for name in names if name in GOOD] or ["unknown_field"]).flatmap(
+            lambda name: st.tuples(st.just(name), GOOD.get(name, VALUES))
+        ),
+        st.sampled_from(names).flatmap(lambda name: st.tuples(st.just(name), VALUES)),
+    )
+    some = st.lists(field, max_size=3).map(dict)
+    return st.tuples(st.fixed_dictionaries(extra), some).map(lambda both: {**both[1], **both[0]})
 
 
 def check(shared, path, body) -> None:
@@ -108,13 +123,13 @@ def test_no_completion_body_is_a_server_error(shared, body):
     check(shared, "/v1/completions", body)
 
 
-@FUZZ
+@settings(FUZZ, max_examples=60)
 @given(body=bodies(TokenizeRequest, {}))
 def test_no_tokenize_body_is_a_server_error(shared, body):
     check(shared, "/tokenize", body)
 
 
-@FUZZ
+@settings(FUZZ, max_examples=60)
 @given(body=bodies(DetokenizeRequest, {}))
 def test_no_detokenize_body_is_a_server_error(shared, body):
     check(shared, "/detokenize", body)
