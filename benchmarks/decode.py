@@ -9,7 +9,6 @@ from collections import defaultdict
 from benchmarks.baseline import Baseline
 from benchmarks.served import Bench, Call, Served, random_ids, settings_of, tiers_toml
 from benchmarks.table import Row, median
-
 from ninfer.models.transformer import Transformer
 
 FORMATS = ("dense", "int8", "int4")
@@ -106,9 +105,7 @@ def _rate(lanes: list[list[float]]) -> float:
     return sum(start_s < at <= end_s for times in lanes for at in times) / (end_s - start_s)
 
 
-def _speed_rows(
-    rates: dict[tuple[str, int], list[float]], facts: dict[str, object]
-) -> list[Row]:
+def _speed_rows(rates: dict[tuple[str, int], list[float]], facts: dict[str, object]) -> list[Row]:
     reference = median(rates["transformers", 1])
     rows = []
     for lanes in LANES:

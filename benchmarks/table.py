@@ -1,5 +1,6 @@
 """Rows of the performance table: what was measured, against what, and whether it is enough."""
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -108,4 +109,4 @@ def median(values: Iterable[float]) -> float:
 def quantile(values: Iterable[float], share: float) -> float:
     """Return the smallest value that at least `share` of all values do not exceed."""
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, -(-int(share * 1000) * len(ordered) // 1000) - 1))]
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
