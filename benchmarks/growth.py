@@ -1,5 +1,7 @@
 """How a decode step grows with context length and with lanes. Informs; nothing is judged."""
 
+import itertools
+
 from benchmarks.served import Bench, Served, random_ids, settings_of
 from benchmarks.table import Row, median
 
@@ -29,7 +31,7 @@ def _step_s(engine: Served, prompts: list[list[int]], num_new: int) -> list[floa
     start_s = max(call.token_s[0] for call in calls)
     end_s = min(call.token_s[-1] for call in calls)
     times = [at for at in calls[0].token_s if start_s <= at <= end_s]
-    return [after - before for before, after in zip(times, times[1:], strict=False)]
+    return [after - before for before, after in itertools.pairwise(times)]
 
 
 def _row(figure: str, step_s: list[float]) -> Row:
