@@ -40,7 +40,9 @@ def run_contexts(seed, *, order):
     taken = []
     fills = []
     for step in range(1500):
-        lengths = [PAGE] * rng.randrange(1, 30) + [STATE, rng.randrange(1, 64) * 72, STATE][: rng.randrange(4)]
+        lengths = [PAGE] * rng.randrange(1, 30) + [STATE, rng.randrange(1, 64) * 72, STATE][
+            : rng.randrange(4)
+        ]
         for num_bytes in lengths:
             while (extent := arena.take(num_bytes)) is None:
                 arena.give(taken.pop(0 if order == "oldest" else rng.randrange(len(taken))))

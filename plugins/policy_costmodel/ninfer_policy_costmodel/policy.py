@@ -1,0 +1,199 @@
+"""The cost model: what is worth keeping, and what a plan costs. Knows nothing about how moves happen."""
+
+import hashlib
+import logging
+import math
+import platform
+from pathlib import Path
+from typing import Final
+
+from typing_extensions import override
+
+from ninfer.api import (
+    Degraded,
+    ImageFacts,
+    ImageKind,
+    OutcomeFacts,
+    PlacementPolicy,
+    PolicyContext,
+    PrefillObserved,
+    TransferObserved,
+)
+from ninfer_policy_costmodel.config import CostModelConfig
+from ninfer_policy_costmodel.estimates import (
+    Calibration,
+    Estimates,
+    PrefillSpeed,
+    parse_calibration,
+)
+
+_log = logging.getLogger(__name__)
+
+_SMALLEST_SECONDS: Final = 1e-9
+_DEVICE_COPY_BYTES_PER_S: Final = 200e9
+_EXACT_RECENCY: Final = 1e-9
+"""Weight of the use counter: breaks ties of the clock, never anything else."""
+_USES_OFFSET: Final = 0.5
+"""Uses are counted as n - 0.5: the second use tells more than a doubling."""
+
+
+class CostModelPolicy(PlacementPolicy):
+    """Expected benefit per byte with exponential decay, in logarithms.
+
+    An object that saves S seconds per byte and was used n times is taken to bring
+
+        (n - 0.5) x S x 2^(-(now - last use) / half life)
+
+    from now on. All objects decay at one rate, so their order never changes while nobody uses them, and the
+    logarithm without `now` ranks them for ever:
+
+        value = last use / half life + log2(n - 0.5) + log2(S / S of a page at the start of a prompt)
+
+    Source: LRFU (Lee et al., IEEE ToC 2001) for the decay, GreedyDual-Size-Frequency (Cherkasova 1998) for
+    cost / bytes. Against GreedyDual's inflating base it needs no state, so values of different tiers compare,
+    and the hit share is higher at small capacities (README).
+    """
+
+    def __init__(self, context: PolicyContext, config: CostModelConfig) -> None:
+        """Read an earlier calibration, if there is one.
+
+        Args:
+            context: tiers, measurements of the core, cache folder.
+            config: settings.
+        """
+        self._config = config
+        self._context = context
+        self._path = _calibration_path(context)
+        saved = _load(self._path) if config.save_calibration else Calibration()
+        self._estimates = Estimates(
+            context.tiers,
+            prefill=_measured_prefill(context, config),
+            saved=saved,
+            learning_rate=config.learning_rate,
+        )
+        self._now_s = context.clock.monotonic_s()
+
+    @classmethod
+    def open(cls, context: PolicyContext, config: CostModelConfig) -> "CostModelPolicy":
+        """Open the policy."""
+        return cls(context, config)
+
+    @override
+    def keep_value(self, facts: ImageFacts) -> float:
+        if not facts.is_reachable:
+            return -math.inf
+        lower = facts.tier_index + 1 if facts.has_lower_replica else None
+        seconds = max(self._seconds_lost(facts, lower), _SMALLEST_SECONDS)
+        density = seconds / max(facts.num_bytes, 1)
+        reference = self._estimates.prefill_s(0, 1) / self._context.bytes_per_token
+        return (
+            facts.last_use_s / self._config.half_life_s
+            + math.log2(max(facts.num_uses, 1) - _USES_OFFSET)
+            + math.log2(density / reference)
+            + facts.last_use_index * _EXACT_RECENCY
+        )
+
+    @override
+    def price_s(self, outcome: OutcomeFacts) -> float:
+        moving = sum(
+            self._estimates.transfer_s(cost.source_index, cost.target_index, cost.num_bytes)
+            for cost in outcome.transfers
+        )
+        computing = self._estimates.prefill_s(outcome.resume_tokens, outcome.prefill_tokens)
+        copying = outcome.copy_bytes / _DEVICE_COPY_BYTES_PER_S
+        return moving + computing + copying + sum(map(self._expected_loss_s, outcome.degraded))
+
+    @override
+    def wants_copy(self, facts: ImageFacts, target_index: int) -> bool:
+        is_lower = facts.tier_index < target_index < len(self._context.tiers)
+        if not facts.is_reachable or not is_lower:
+            return False
+        restore_s = facts.num_bytes * self._estimates.per_byte_s(target_index, 0)
+        if restore_s >= self._recompute_s(facts):
+            return False
+        return self._is_fast(target_index) or facts.num_uses >= self._config.disk_min_uses
+
+    @override
+    def observe_transfer(self, observed: TransferObserved) -> None:
+        self._now_s = self._context.clock.monotonic_s()
+        self._estimates.observe_transfer(
+            observed.source_index, observed.target_index, observed.num_bytes, observed.seconds
+        )
+
+    @override
+    def observe_prefill(self, observed: PrefillObserved) -> None:
+        self._now_s = self._context.clock.monotonic_s()
+        if not self._config.recompute_tokens_per_s:
+            self._estimates.observe_prefill(
+                observed.start_tokens, observed.num_tokens, observed.seconds
+            )
+
+    @override
+    def close(self) -> None:
+        if not self._config.save_calibration:
+            return
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            beside = self._path.with_suffix(".new")
+            beside.write_text(
+                self._estimates.calibration().model_dump_json(indent=1), encoding="utf-8"
+            )
+            beside.replace(self._path)
+        except OSError as error:
+            _log.warning("calibration_not_saved path=%s error=%s", self._path, error)
+
+    def _is_fast(self, tier_index: int) -> bool:
+        measured = self._context.tiers[tier_index].read_bytes_per_s
+        return measured >= self._config.fast_tier_bytes_per_s if measured else tier_index == 1
+
+    def _recompute_s(self, facts: ImageFacts) -> float:
+        """Return the prefill seconds that this object's share of the lost tokens takes.
+
+        All pages between two resume points name the same distance; each answers for its own tokens, so that
+        they sum to the distance. A state image answers for all of it.
+        """
+        num_tokens = facts.lost_tokens
+        if facts.kind is ImageKind.PAGE:
+            num_tokens = min(num_tokens, max(facts.num_bytes // self._context.bytes_per_token, 1))
+        return self._estimates.prefill_s(facts.position_tokens - num_tokens, num_tokens)
+
+    def _seconds_lost(self, facts: ImageFacts, remaining_tier: int | None) -> float:
+        """Return the seconds that the next use takes longer when only the replica on `remaining_tier` is left."""
+        now_s = facts.num_bytes * self._estimates.per_byte_s(facts.tier_index, 0)
+        later_s = self._recompute_s(facts)
+        if remaining_tier is not None:
+            later_s = min(later_s, facts.num_bytes * self._estimates.per_byte_s(remaining_tier, 0))
+        return max(later_s - now_s, 0.0)
+
+    def _expected_loss_s(self, degraded: Degraded) -> float:
+        facts = degraded.facts
+        if not facts.is_reachable:
+            return 0.0
+        idle_s = max(self._now_s - facts.last_use_s, 0.0)
+        never_again = (1 - self._config.return_probability) ** max(facts.num_uses, 1)
+        probability = (1 - never_again) * 2 ** (-idle_s / self._config.half_life_s)
+        return probability * self._seconds_lost(facts, degraded.target_index)
+
+
+def _measured_prefill(context: PolicyContext, config: CostModelConfig) -> PrefillSpeed | None:
+    tokens_per_s = config.recompute_tokens_per_s or context.prefill_tokens_per_s
+    if not tokens_per_s:
+        return None
+    return PrefillSpeed(
+        seconds_per_token=1 / tokens_per_s,
+        seconds_per_token_squared=context.prefill_seconds_per_token_squared,
+    )
+
+
+def _calibration_path(context: PolicyContext) -> Path:
+    """Return the file of this model on this machine."""
+    machine = hashlib.sha256("/".join(platform.uname()).encode()).hexdigest()[:12]
+    name = f"{context.model_fingerprint.hex()[:32] or 'model'}-{machine}.json"
+    return context.cache_dir / "policy_costmodel" / name
+
+
+def _load(path: Path) -> Calibration:
+    try:
+        return parse_calibration(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return Calibration()
