@@ -7,7 +7,8 @@ the end is a resume point itself.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ninfer.api import ImageKind
+from ninfer.cache.copies_down import CopiesDown
+from ninfer.cache.eviction import Evictor
 from ninfer.cache.identity import encode_tokens
 from ninfer.cache.lane_context import LaneContext
 from ninfer.cache.node import DEVICE, PageNode
@@ -31,30 +32,51 @@ class Captures:
     Args:
         store: the context store.
         publisher: makes them visible.
+        evictor: finds a slot when none is free.
+        copies_down: moves the image in the slot down first, if there is room for it.
     """
 
-    def __init__(self, store: ContextStore, publisher: Publisher) -> None:
+    def __init__(
+        self,
+        store: ContextStore,
+        publisher: Publisher,
+        evictor: Evictor,
+        copies_down: CopiesDown,
+    ) -> None:
         """Start with none."""
         self._store = store
         self._publisher = publisher
+        self._evictor = evictor
+        self._copies_down = copies_down
         self._pending: list[_Pending] = []
 
-    def take_slot(self) -> int | None:
-        """Return a state slot for a capture; gives up the least valuable image if it has a copy below."""
+    def take_slot(self, position_tokens: int, lost_tokens: int) -> int | None:
+        """Return a state slot for a capture, None if there is no room worth taking.
+
+        Gives up the least valuable image if it is copied below, or if it is worth less and no tier has room for it.
+        One that a slower tier has room for is copied first: the next capture finds its place.
+        """
         if not self._store.has_state:
             return None
-        slot = self._store.take_slot()
-        if slot is not None:
-            return slot
-        order = self._store.values.order_of(ImageKind.STATE, DEVICE)
-        entry = order.pop()
-        if entry is None:
-            return None
-        if not entry[2].has_valid_below(DEVICE):
-            order.put_back(entry)
-            return None
-        self._store.drop_replica(entry[2], DEVICE)
+        if not self._store.free_slots:
+            self._make_room(position_tokens, lost_tokens, num_slots=1)
         return self._store.take_slot()
+
+    def _make_room(
+        self, position_tokens: int, lost_tokens: int, *, num_pages: int = 0, num_slots: int = 0
+    ) -> None:
+        plan = self._evictor.plan_device(num_pages=num_pages, num_slots=num_slots)
+        if not plan.is_enough:
+            return
+        victim = plan.victims[0]
+        if victim.target is not None:
+            self._copies_down.copy(victim.stored, DEVICE, victim.target)
+            return
+        value = self._store.values.value_of_new_image(
+            position_tokens, lost_tokens, self._store.clock.monotonic_s(), self._store.use_index
+        )
+        if victim.value < value or victim.stored.has_valid_below(DEVICE):
+            self._evictor.apply_drops(plan)
 
     def add(
         self,
@@ -71,8 +93,11 @@ class Captures:
         parent = context.path[num_pages - 1] if num_pages else context.root
         rest = token_ids[num_pages * PAGE_SIZE_TOKENS : position_tokens]
         if not rest:
-            self._publish_image(parent, slot)
+            self._publish_image(context, parent, slot)
             return
+        if self._store.pages.num_free == 0:
+            lost_tokens = position_tokens - context.resume_tokens
+            self._make_room(position_tokens, lost_tokens, num_pages=1)
         if self._store.pages.num_free == 0:
             self._give(slot)
             return
@@ -101,7 +126,8 @@ class Captures:
             if node is None:
                 self._give(pending.slot)
             else:
-                self._publish_image(node, pending.slot)
+                pending.context.captured.append(node)
+                self._publish_image(pending.context, node, pending.slot)
 
     def cancel(self, context: LaneContext) -> None:
         """Drop captures of a request that ends before they were made."""
@@ -119,11 +145,16 @@ class Captures:
             self._store.give_pages([pending.copy.target])
             self._give(pending.slot)
 
-    def _publish_image(self, node: PageNode, slot: int | None) -> None:
+    def _publish_image(self, context: LaneContext, node: PageNode, slot: int | None) -> None:
         if slot is None:
             return
-        if node.is_root or node.is_gone or self._store.publish_image(node, slot) is None:
+        image = None
+        if not node.is_root and not node.is_gone:
+            image = self._store.publish_image(node, slot)
+        if image is None:
             self._give(slot)
+        else:
+            context.captured.append(image)
 
     def _give(self, slot: int | None) -> None:
         if slot is not None:

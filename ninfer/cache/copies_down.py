@@ -47,7 +47,10 @@ class CopiesDown:
         return not self._offered and self.num_in_flight == 0
 
     def offer(self, objects: Iterable[StoredObject]) -> None:
-        """Consider objects, parents first, for copies ahead of pressure."""
+        """Consider objects, parents first, for copies ahead of pressure, into room that nobody needs.
+
+        A copy of what a faster tier holds anyway must not displace the only copy of something else.
+        """
         if self._store.num_tiers > 1:
             self._offered.extend((stored, 0) for stored in objects)
 
@@ -67,7 +70,10 @@ class CopiesDown:
         for target in range(source + 1, self._store.num_tiers):
             if stored.replicas[target] is not None or self._transfers.is_stalled(target):
                 continue
-            if not self._policy.wants_copy(facts, target):
+            has_room = (
+                self._store.bytes_on(stored, target) <= self._store.ledgers[target - 1].free_bytes
+            )
+            if not has_room or not self._policy.wants_copy(facts, target):
                 continue
             is_started = self.copy(stored, source, target)
             if not is_started and self.num_in_flight and num_tries < MAX_TRIES:

@@ -34,6 +34,8 @@ class LaneContext:
         runs: the table as runs.
         path: published full pages from the root, each leased on the device.
         leases: other leases: what is read to start, by (object, tier).
+        captured: tails and images captured on the way, to be copied down when it ends.
+        branch_tokens: leading prompt tokens, in whole pages, that others have used too.
         state_slot: slot of the running state, None for models without state.
         num_missing_pages: pages still to come from victims that are being moved.
         num_waiting: transfers still to end.
@@ -54,6 +56,8 @@ class LaneContext:
     runs: tuple[PageRun, ...] = ()
     path: list[PageNode] = field(default_factory=list)
     leases: list[tuple[StoredObject, int]] = field(default_factory=list)
+    captured: list[StoredObject] = field(default_factory=list)
+    branch_tokens: int = 0
     state_slot: int | None = None
     num_missing_pages: int = 0
     num_waiting: int = 0

@@ -75,7 +75,7 @@ class CacheManager:
         self._slack_tokens = slack_tokens
         self._sealer = Sealer(store, evictor, transfers, copies_down)
         self._publisher = Publisher(store, copies_down)
-        self._captures = Captures(store, self._publisher)
+        self._captures = Captures(store, self._publisher, evictor, copies_down)
 
     # ---- admission ---------------------------------------------------------------------------------
 
@@ -132,6 +132,7 @@ class CacheManager:
     ) -> LaneContext:
         context = LaneContext(root=root, outcome=outcome, is_cached=request.cache.is_enabled)
         context.reuse_path = classify(outcome.point, prefix.path)
+        context.branch_tokens = len(prefix.path) * PAGE_SIZE_TOKENS
         point = outcome.point
         used: list[StoredObject] = [*prefix.path[: point.num_pages]]
         used += [extra for extra in (point.partial, point.image) if extra is not None]
@@ -201,9 +202,12 @@ class CacheManager:
         if context.is_cached:
             self._publisher.publish_full_pages(context, token_ids, num_computed)
 
-    def capture_slot(self, context: LaneContext) -> int | None:
+    def capture_slot(self, context: LaneContext, position_tokens: int) -> int | None:
         """Return a slot to capture the running state into, None if there is no room worth taking."""
-        return self._captures.take_slot() if context.is_cached else None
+        if not context.is_cached:
+            return None
+        lost_tokens = position_tokens - context.resume_tokens
+        return self._captures.take_slot(position_tokens, lost_tokens)
 
     def capture(
         self,

@@ -165,13 +165,7 @@ class Planner:
     def _outcome(self, need: Need, prefix: Prefix, point: ResumePoint) -> Outcome | None:
         layout = self._layout(need, prefix, point)
         leased = self._lease(prefix, point)
-        missing = layout.num_new_pages - self._store.pages.num_free
-        if missing > self._store.num_evictable_pages:
-            eviction = EvictionPlan()
-        else:
-            eviction = self._evictor.plan_device(
-                num_pages=missing, num_slots=need.num_slots - len(self._store.free_slots)
-            )
+        eviction = self._room_for(need, layout.num_new_pages)
         self._release(leased)
         if not eviction.is_enough:
             return None
@@ -186,6 +180,20 @@ class Planner:
             waits=layout.waits,
             revision=layout.revision,
         )
+
+    def _room_for(self, need: Need, num_new_pages: int) -> EvictionPlan:
+        """Plan what makes room; for models with state one unit more, so that captures find theirs."""
+        missing_pages = num_new_pages - self._store.pages.num_free
+        missing_slots = need.num_slots - len(self._store.free_slots)
+        for extra in (1, 0) if self._store.has_state else (0,):
+            if missing_pages + extra > self._store.num_evictable_pages:
+                continue
+            plan = self._evictor.plan_device(
+                num_pages=missing_pages + extra, num_slots=missing_slots + extra
+            )
+            if plan.is_enough:
+                return plan
+        return EvictionPlan()
 
     @staticmethod
     def _lease(prefix: Prefix, point: ResumePoint) -> list[tuple[StoredObject, int]]:

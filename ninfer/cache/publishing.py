@@ -65,6 +65,7 @@ class Publisher:
     ) -> None:
         """Publish what a lane computed to its very end: full pages, the partial page, the state."""
         self.publish_full_pages(context, token_ids, num_computed)
+        self._copies_down.offer([*context.path, *context.captured])
         if context.tip.is_gone or len(context.path) != num_computed // PAGE_SIZE_TOKENS:
             return
         has_image = context.state_slot is not None and is_state_current
@@ -82,9 +83,7 @@ class Publisher:
             image = self._store.publish_image(end, context.state_slot)
             if image is not None:
                 context.state_slot = None
-        left: list[StoredObject] = [*context.path]
-        if end is not context.tip:
-            left.append(end)
+        left: list[StoredObject] = [end] if end is not context.tip else []
         if end.image is not None:
             left.append(end.image)
         self._copies_down.offer(left)

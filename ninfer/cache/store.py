@@ -11,7 +11,7 @@ from ninfer.cache.names import Names
 from ninfer.cache.node import DEVICE, PageNode, Replica, StateImage, StoredObject, page_of
 from ninfer.cache.page_pool import PagePool
 from ninfer.cache.tree import ContextTree
-from ninfer.cache.valuation import Valuation, is_evictable
+from ninfer.cache.valuation import Valuation
 from ninfer.core.step import DeviceLayout
 
 
@@ -70,7 +70,7 @@ class ContextStore:
         self.spaces = list(tiers)
         self.ledgers = [ByteLedger(tier.capacity_bytes) for tier in tiers]
         self.on_delete: Callable[[int, ImageKey], None] = lambda _tier, _key: None
-        self._use_index = 0
+        self.use_index = 0
         self.names = Names(clock, digest)
         self.values = Valuation(layout, self.num_tiers, keep_value)
 
@@ -225,14 +225,17 @@ class ContextStore:
         return stored
 
     def _count_image(self, node: PageNode, change: int) -> None:
+        """Count an image for its path; pages that became reachable or dead are valued anew."""
         at: PageNode | None = node
         while at is not None:
             at.live_images += change
+            if at.live_images == max(0, change):
+                self._offer(at)
             at = at.parent
 
     def _next_use(self) -> int:
-        self._use_index += 1
-        return self._use_index
+        self.use_index += 1
+        return self.use_index
 
     # ---- use and leases ----------------------------------------------------------------------------
 
@@ -243,9 +246,11 @@ class ContextStore:
             stored.num_uses += 1
             stored.last_use_s = now_s
             stored.last_use_index = index
-            for tier, replica in enumerate(stored.replicas):
-                if replica is not None and is_evictable(stored, tier):
-                    self.values.offer(stored, tier)
+            self._offer(stored)
+
+    def _offer(self, stored: StoredObject) -> None:
+        for tier in range(self.num_tiers):
+            self.values.offer(stored, tier)
 
     def lease(self, stored: StoredObject, tier: int) -> Replica:
         """Keep a replica from being evicted until `release`.
@@ -310,14 +315,8 @@ class ContextStore:
         replica.is_valid = True
         if tier != DEVICE:
             self.ledgers[tier - 1].commit(replica.num_bytes)
-        self.values.offer(stored, tier)
-        self._reoffer_above(stored, tier)
+        self._offer(stored)
         self.revision += 1
-
-    def _reoffer_above(self, stored: StoredObject, tier: int) -> None:
-        """A copy below makes the replicas above cheaper to give up: value them anew."""
-        for faster in range(tier):
-            self.values.offer(stored, faster)
 
     def drop_replica(self, stored: StoredObject, tier: int) -> None:
         """Remove a replica nobody leases; an object without any other leaves the tree with all below it."""
@@ -349,9 +348,6 @@ class ContextStore:
         node.image = None
         self._count_image(node, -1)
         self._retire(image)
-        if node.live_images == 0 and not node.is_gone:
-            for tier in range(self.num_tiers):
-                self.values.offer(node, tier)
 
     def _retire(self, stored: StoredObject) -> None:
         stored.is_gone = True

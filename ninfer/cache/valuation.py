@@ -80,6 +80,26 @@ class Valuation:
             is_reachable=self._is_reachable(stored),
         )
 
+    def value_of_new_image(
+        self, position_tokens: int, lost_tokens: int, now_s: float, use_index: int
+    ) -> float:
+        """Return the policy's value of a state image that does not exist yet."""
+        return self._keep_value(
+            ImageFacts(
+                kind=ImageKind.STATE,
+                tier_index=DEVICE,
+                num_bytes=self._layout.state_image_bytes,
+                position_tokens=position_tokens,
+                lost_tokens=lost_tokens,
+                num_uses=1,
+                created_s=now_s,
+                last_use_s=now_s,
+                last_use_index=use_index,
+                has_lower_replica=False,
+                is_reachable=True,
+            )
+        )
+
     def _is_reachable(self, stored: StoredObject) -> bool:
         if isinstance(stored, StateImage):
             return not stored.is_superseded

@@ -68,10 +68,11 @@ def chunk_end(lane: Lane, chunk_tokens: int) -> int:
 def capture_points(lane: Lane) -> deque[int]:
     """Return the prompt positions whose state is worth keeping.
 
-    These are the marks of client and template, and the last position an identical prompt could resume from.
+    These are the marks of client and template, where the prompt leaves the path of earlier ones (others will do so
+    too), and the last position an identical prompt could resume from.
     """
     last = lane.num_prompt_tokens - 1
-    marked = {*lane.request.cache.marker_tokens, last}
+    marked = {*lane.request.cache.marker_tokens, lane.context.branch_tokens, last}
     return deque(sorted(p for p in marked if lane.num_computed < p <= last))
 
 

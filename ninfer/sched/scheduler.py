@@ -243,7 +243,7 @@ class Scheduler:
 
     def _capture_slot(self, lane: Lane, end: int) -> int | None:
         is_capture = bool(lane.captures) and lane.captures[0] == end
-        capture_slot = self._manager.capture_slot(lane.context) if is_capture else None
+        capture_slot = self._manager.capture_slot(lane.context, end) if is_capture else None
         if capture_slot is not None:
             self._capture_slots.append((lane, capture_slot))
         return capture_slot
