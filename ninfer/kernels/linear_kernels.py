@@ -75,8 +75,30 @@ class HalfKernel:
 
     def __call__(self, x: Tensor) -> Tensor:
         """See `MatrixKernel`."""
-        output: Tensor = self._multiply(x.to(torch.float32), self._packed)
-        return output.to(x.dtype)
+        num_rows = x.shape[0]
+        num_added = _num_added_rows(num_rows)
+        rows = x.to(torch.float32)
+        if num_rows == 1:
+            rows = rows.expand(1 + num_added, -1)
+        elif num_added:
+            rows = functional.pad(rows, (0, 0, 0, num_added))
+        output: Tensor = self._multiply(rows, self._packed)
+        return (output[:num_rows] if num_added else output).to(x.dtype)
+
+
+def _num_added_rows(num_rows: int) -> int:
+    """Count the rows that keep FBGEMM from using blocks of one or two rows.
+
+    It cuts rows into blocks of up to six within 120. Blocks of one and two add up in another order than the larger
+    ones. Without them a row's result does not depend on the rows beside it: a request gets the same bits alone and in
+    a batch. Measured with the AVX2 kernels for all counts below 400.
+    """
+    rest = num_rows % 120
+    if rest in {7, 14}:
+        return 1
+    if 2 < rest <= 30:
+        return 0
+    return (0, 2, 1, 0, 0, 0)[rest % 6]
 
 
 class Int8Kernel:

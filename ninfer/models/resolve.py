@@ -39,7 +39,7 @@ def resolve_model(model: str) -> ModelSource:
         ModelError: nothing was found; the message lists the installed models.
     """
     path = Path(model).expanduser()
-    if path.exists():
+    if model and path.exists():
         source = _source_at(path)
         if source is None:
             raise ModelError(

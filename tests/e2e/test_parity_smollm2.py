@@ -18,6 +18,15 @@ LENGTHS = [5, 6, 9, 12, 17, 23, 31, 48, 63, 64, 65, 90, 127, 128, 200, 300, 450,
 NUM_NEW_TOKENS = 64
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """On a busy machine two threads wait for each other thousands of times per step."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def source():
     try:

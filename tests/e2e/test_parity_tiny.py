@@ -156,9 +156,7 @@ def test_decoding_lanes_together_equals_the_reference(pair):
         logits_in_chunks(model, kv, token_ids, pages, [])
     for step in range(8):
         new_ids = [(17 * step + lane) % SHAPE["vocab_size"] for lane in range(3)]
-        segments = [
-            Segment(lane, 1, len(ids), runs[lane]) for lane, ids in enumerate(prompts)
-        ]
+        segments = [Segment(lane, 1, len(ids), runs[lane]) for lane, ids in enumerate(prompts)]
         ours = model.logits(model.forward(ForwardBatch.of(new_ids, segments), kv))
         for lane, token_id in enumerate(new_ids):
             prompts[lane].append(token_id)

@@ -1,0 +1,12 @@
+"""One thread: the tensors are small, and threads only wait for each other on a busy machine."""
+
+import pytest
+import torch
+
+
+@pytest.fixture(scope="package", autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
