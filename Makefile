@@ -14,12 +14,12 @@ PROJECTS = pyproject.toml $(PLUGINS:%=%/pyproject.toml)
 INSTALLED = $(VENV)/.installed
 MODEL = $(VENV)/.model
 
-.PHONY: help install model serve test test-quick lint bench soak clean
+.PHONY: help install model serve test test-quick lint bench soak public-tools clean
 .DELETE_ON_ERROR:
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
-	@echo 'make test-quick   tests that take seconds; also: lint, bench, soak, clean'
+	@echo 'make test-quick   tests that take seconds; also: lint, bench, soak, public-tools, clean'
 
 install: $(INSTALLED)
 
@@ -54,6 +54,9 @@ bench: install model
 
 soak: install model
 	$(BIN)/python -m pytest -m soak $(ARGS)
+
+public-tools: install model
+	$(BIN)/python tools/public_tools.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
