@@ -13,6 +13,9 @@ class CostModelConfig(PluginConfig):
     Attributes:
         half_life_s: idle time after which an object is half as likely to be used again. Twice the uses, or twice
             the seconds saved per byte, outweigh this much idle time.
+        gaps: an object used more than once is held by its worth for at most this many of its own mean gaps
+            between uses, whatever it saves.
+        lifetime_share: or for this share of the time between its first and its last use, if that is longer.
         return_probability: chance that an object used once is used again; 0.24 on a public one-hour trace.
         disk_min_uses: uses after which an object is copied to a slow tier ahead of pressure; 1 copies all.
         fast_tier_bytes_per_s: tiers that are read at least this fast get a copy of every idle object.
@@ -22,6 +25,8 @@ class CostModelConfig(PluginConfig):
     """
 
     half_life_s: float = Field(default=300.0, gt=0)
+    gaps: float = Field(default=6.0, ge=0)
+    lifetime_share: float = Field(default=0.1, ge=0)
     return_probability: float = Field(default=0.24, gt=0, lt=1)
     disk_min_uses: int = Field(default=2, ge=1)
     fast_tier_bytes_per_s: float = Field(default=4e9, gt=0)

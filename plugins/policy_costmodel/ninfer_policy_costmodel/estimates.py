@@ -13,6 +13,8 @@ _DEFAULT_BYTES_PER_S: Final = (400e9, 12e9, 1.5e9)
 _DEFAULT_LATENCY_S: Final = (0.0, 100e-6, 1e-3)
 _LARGE_BYTES: Final = 1 << 20
 """Transfers from here on say something about bandwidth, smaller ones about latency."""
+_LEAST_SECONDS_PER_TOKEN: Final = 1e-9
+"""Anything faster is a broken clock, not a measurement."""
 _FORGET: Final = 0.98
 """Weight that earlier prefill chunks keep with every new one."""
 
@@ -88,7 +90,7 @@ class PrefillFit:
 
     def observe(self, start_tokens: int, num_tokens: int, seconds: float) -> None:
         """Learn from one chunk."""
-        if num_tokens <= 0 or seconds <= 0:
+        if num_tokens <= 0 or seconds < num_tokens * _LEAST_SECONDS_PER_TOKEN:
             return
         self._moments = [moment * _FORGET for moment in self._moments]
         self._add(start_tokens, num_tokens, seconds)

@@ -33,25 +33,25 @@ _SMALLEST_SECONDS: Final = 1e-9
 _DEVICE_COPY_BYTES_PER_S: Final = 200e9
 _EXACT_RECENCY: Final = 1e-9
 """Weight of the use counter: breaks ties of the clock, never anything else."""
-_USES_OFFSET: Final = 0.5
-"""Uses are counted as n - 0.5: the second use tells more than a doubling."""
 
 
 class CostModelPolicy(PlacementPolicy):
-    """Expected benefit per byte with exponential decay, in logarithms.
+    """The time at which an object will have been idle for too long: last use plus what its worth adds to that.
 
-    An object that saves S seconds per byte and was used n times is taken to bring
-
-        (n - 0.5) x S x 2^(-(now - last use) / half life)
-
+    An object that saves S seconds per byte and was used n times is taken to bring n x S x 2^(-idle / half life)
     from now on. All objects decay at one rate, so their order never changes while nobody uses them, and the
     logarithm without `now` ranks them for ever:
 
-        value = last use / half life + log2(n - 0.5) + log2(S / S of a page at the start of a prompt)
+        value = last use + bonus,   bonus = half life x (log2 n + log2(S / S of a page at the start of a prompt))
+
+    A session that was used every ten seconds and then ended looks as frequent as a shared prefix. What tells
+    them apart is the object's own pace, so from the second use on a positive bonus is bounded:
+
+        bonus <= max(gaps x mean gap between its uses, lifetime_share x (last use - creation))
 
     Source: LRFU (Lee et al., IEEE ToC 2001) for the decay, GreedyDual-Size-Frequency (Cherkasova 1998) for
-    cost / bytes. Against GreedyDual's inflating base it needs no state, so values of different tiers compare,
-    and the hit share is higher at small capacities (README).
+    cost / bytes. Unlike GreedyDual's inflating base it needs no state, so values of different tiers compare.
+    Replays: README.
     """
 
     def __init__(self, context: PolicyContext, config: CostModelConfig) -> None:
@@ -86,12 +86,13 @@ class CostModelPolicy(PlacementPolicy):
         seconds = max(self._seconds_lost(facts, lower), _SMALLEST_SECONDS)
         density = seconds / max(facts.num_bytes, 1)
         reference = self._estimates.prefill_s(0, 1) / self._context.bytes_per_token
-        return (
-            facts.last_use_s / self._config.half_life_s
-            + math.log2(max(facts.num_uses, 1) - _USES_OFFSET)
-            + math.log2(density / reference)
-            + facts.last_use_index * _EXACT_RECENCY
-        )
+        uses = max(facts.num_uses, 1)
+        bonus_s = self._config.half_life_s * (math.log2(uses) + math.log2(density / reference))
+        if uses > 1 and bonus_s > 0:
+            lifetime_s = max(facts.last_use_s - facts.created_s, 0.0)
+            share = max(self._config.gaps / (uses - 1), self._config.lifetime_share)
+            bonus_s = min(bonus_s, lifetime_s * share)
+        return facts.last_use_s + bonus_s + facts.last_use_index * _EXACT_RECENCY
 
     @override
     def price_s(self, outcome: OutcomeFacts) -> float:
