@@ -50,7 +50,7 @@ lint: install
 	$(BIN)/lint-imports
 
 bench: install model
-	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script" $(ARGS) || exit 1; done
+	$(BIN)/python -m benchmarks.run $(ARGS)
 
 soak: install model
 	$(BIN)/python -m pytest -m soak $(ARGS)

@@ -16,6 +16,8 @@ from ninfer.core.request import TokensEvent
 
 PROMPT = 128
 BOUND = 1.5
+SAME_STEP_S = 0.001
+"""Events of one step come this close together."""
 
 
 class Others:
@@ -97,7 +99,7 @@ def _sort(token_s: list[float], marks: list[tuple[float, bool]], calls: list[Cal
     quiet, copying, computing = [], [], []
     for begin_s, end_s in pairwise(token_s):
         since_s, is_on = next(mark for mark in reversed(marks) if mark[0] <= begin_s)
-        is_computing = any(start < end_s and stop > begin_s for start, stop in spans)
+        is_computing = any(start < end_s and stop > begin_s + SAME_STEP_S for start, stop in spans)
         if is_on:
             if begin_s > since_s:
                 (computing if is_computing else copying).append(end_s - begin_s)

@@ -1,6 +1,7 @@
 """A whole engine in this process, asked like the server asks it, with the time of every event."""
 
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from ninfer.core.request import (
     TokensEvent,
 )
 from ninfer.engine.build import build_engine
+from ninfer.obs.logging import configure_logging
 from ninfer.plugins.catalog import PluginCatalog
 from ninfer.plugins.record import Family
 
@@ -127,6 +129,8 @@ class Served:
     """
 
     def __init__(self, loaded: LoadedSettings) -> None:
+        log = loaded.settings.log
+        configure_logging(level=log.level, form=log.format, stream=sys.stderr)
         self.built = build_engine(loaded, PluginCatalog.discover())
         self._numbers = iter(range(10**9))
 
