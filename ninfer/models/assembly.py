@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
@@ -78,7 +78,7 @@ def assemble(
     layers = []
     # Packing a weight uses one thread and does not hold the interpreter lock.
     with ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="ninfer-load") as pool:
-        packed_output = pool.submit(builder.linear, output, None)
+        packed_output = pool.submit(builder.output, output)
         for layer in pool.map(builder.layer, range(config.num_layers)):
             layers.append(layer)
             if progress is not None:
@@ -119,6 +119,17 @@ class _Builder:
         if bias is not None:
             bias = bias.to(options.device, options.activation_dtype)
         return Linear(weight, bias, policy=options.policy, dtype=options.dtype)
+
+    def output(self, weight: Weight) -> Linear:
+        """Pack the output projection: with 8 bits where others have 4.
+
+        With 4 bits, SmolLM2 agreed with float32 on 87.5 % of first choices instead of 97.1 %.
+        """
+        options = self._options
+        if options.policy.few != "int4":
+            return self.linear(weight, None)
+        policy = replace(options.policy, few="int8")
+        return Linear(weight, None, policy=policy, dtype=options.dtype)
 
     def layer(self, index: int) -> DecoderLayer:
         config, file, prefix = self._config, self._file, f"model.layers.{index}."
