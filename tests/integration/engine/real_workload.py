@@ -7,19 +7,12 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from ninfer_storage_disk.config import DiskConfig
-from ninfer_storage_disk.tier import DiskTier
-from ninfer_storage_host.config import HostConfig
-from ninfer_storage_host.tier import HostTier
-
-from ninfer.api import TierContext
 from ninfer.core.request import FinishReason
 from ninfer.core.sampling import SamplingParams
-from ninfer.exec.host_memory import HostMemory
-from ninfer.obs.clock import SystemClock
 from tests.fakes.harness import Harness
 from tests.fakes.workload import next_prompt
 from tests.integration.engine.real_device import ColdModel, RealDevice
+from tests.integration.engine.real_tiers import open_tiers
 
 SHAPES = ((0, 0), (3, 0), (12, 0), (0, 16), (0, 60), (3, 24), (8, 80), (40, 100))
 """Pages that the host and the disk hold; 0 is no such tier."""
@@ -64,23 +57,8 @@ class Engine:
         )
 
     def _open_tiers(self, page_bytes):
-        context = TierContext(
-            tier_name="t",
-            fingerprint=b"m" * 32,
-            clock=SystemClock(),
-            host_allocator=HostMemory(self.model.device),
-            page_image_bytes=page_bytes,
-            cache_dir=self.folder,
-        )
         host_pages, disk_pages = self.shape
-        tiers = []
-        if host_pages:
-            tiers.append(HostTier.open(context, HostConfig(capacity=host_pages * page_bytes)))
-        if disk_pages:
-            capacity = disk_pages * (page_bytes + 4096)
-            config = DiskConfig(path=self.folder / "disk", capacity=capacity, sync="none")
-            tiers.append(DiskTier.open(context, config))
-        return tiers
+        return open_tiers(self.folder, page_bytes, host_pages=host_pages, disk_pages=disk_pages)
 
     def close(self):
         self.harness.close()
@@ -114,7 +92,7 @@ class Workload:
     def __init__(self, seed, model, folder):
         self.rng = rng = random.Random(seed)
         self.vocab = rng.choice([2, 4, 50, 250])
-        self.most = rng.choice([9, 12, 20]) * 64
+        self.most = rng.choice([6, 8, 12]) * 64
         self.draft_tokens = rng.choice([0, 0, 1, 3])
         self.cold = ColdModel(model, num_pages=self.most // 64)
         self.engine = Engine(
@@ -140,7 +118,7 @@ class Workload:
                 self._submit()
                 self._step()
                 self._collect()
-                if self.rng.random() < 0.08:
+                if self.rng.random() < 0.04:
                     self._restart()
             self.harness.run(*self.live)
             self._check()
