@@ -1,5 +1,6 @@
 """Copies objects to slower tiers: ahead of pressure, to make victims cheap, and all of them at shutdown."""
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -13,6 +14,8 @@ from ninfer.cache.transfers import Move, MoveStatus, Transfers
 MAX_IN_FLIGHT: Final = 64
 MAX_OFFERED: Final = 65_536
 MAX_TRIES: Final = 4
+AHEAD_IMAGES: Final = 32
+"""Images of a nearly full tier that are copied further down before room is needed."""
 
 
 class CopiesDown:
@@ -39,6 +42,7 @@ class CopiesDown:
         self._policy = policy
         self._offered: deque[tuple[StoredObject, int]] = deque(maxlen=MAX_OFFERED)
         self._deferred: list[tuple[StoredObject, int]] = []
+        self._ahead_revision = -1
         self.num_in_flight = 0
 
     @property
@@ -60,6 +64,27 @@ class CopiesDown:
             stored, num_tries = self._offered.popleft()
             if not stored.is_gone:
                 self._copy_where_wanted(stored, num_tries)
+        self._keep_ahead()
+
+    def _keep_ahead(self) -> None:
+        """Copy the next victims of a tier that is nearly full further down, so that giving them up is a mere drop.
+
+        Done when nothing else is under way, and again only after something changed.
+        """
+        if self.num_in_flight or self._ahead_revision == self._store.revision:
+            return
+        self._ahead_revision = self._store.revision
+        for tier in range(1, self._store.num_tiers - 1):
+            ledger = self._store.ledgers[tier - 1]
+            reserve = min(AHEAD_IMAGES * self._largest_bytes, ledger.capacity_bytes // 8)
+            if ledger.free_bytes < reserve:
+                room = self._evictor.plan_room(tier, reserve, below_value=math.inf)
+                self.clean(room.dirty)
+
+    @property
+    def _largest_bytes(self) -> int:
+        layout = self._store.layout
+        return max(layout.page_image_bytes, layout.state_image_bytes)
 
     def _copy_where_wanted(self, stored: StoredObject, num_tries: int) -> None:
         """Start the copies a policy wants; what has to wait for others is tried again when one ended."""
