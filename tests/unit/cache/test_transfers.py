@@ -1,0 +1,225 @@
+"""Transfers against plain dictionaries: each move is reported once, bytes are identical, cancelled means hands off."""
+
+import random
+import threading
+
+import pytest
+
+from ninfer.api import ImageKey, ImageKind
+from ninfer.cache.identity import ImageHeader, encode_tokens
+from ninfer.cache.tier_handle import TierHandle
+from ninfer.cache.transfers import Move, MoveStatus, Transfers
+from ninfer.obs.clock import SystemClock
+from tests.fakes.dict_tier import DictTier
+
+PAGE_BYTES = 64
+
+
+class Device:
+    """Device memory that notices who touches it."""
+
+    def __init__(self, num_pages):
+        self.pages = [bytes([page]) * PAGE_BYTES for page in range(num_pages)]
+        self.touched = []
+
+    def copy_page_out(self, page, buffer):
+        self.touched.append(page)
+        buffer[:] = self.pages[page]
+
+    def copy_page_in(self, page, buffer):
+        self.touched.append(page)
+        self.pages[page] = bytes(buffer)
+
+
+def header(number):
+    return ImageHeader(
+        kind=ImageKind.PAGE,
+        end_tokens=64,
+        num_uses=1,
+        created_unix_s=0.0,
+        last_use_unix_s=0.0,
+        parent_digest=bytes(32),
+        domain=b"",
+        tokens=encode_tokens([number] * 64),
+    )
+
+
+def move(number, *, source, target, location=-1):
+    return Move(
+        key=ImageKey(digest=number.to_bytes(32, "big"), kind=ImageKind.PAGE),
+        header=header(number),
+        num_bytes=PAGE_BYTES,
+        source=source,
+        target=target,
+        location=location,
+        tag=number,
+    )
+
+
+class Rig:
+    def __init__(self, *, num_pages=40, deadline_s=10.0):
+        self.tiers = [DictTier(10**6), DictTier(10**6)]
+        self.device = Device(num_pages)
+        self.wake = threading.Event()
+        handles = [TierHandle(f"t{n}", tier) for n, tier in enumerate(self.tiers, start=1)]
+        self.transfers = Transfers(
+            handles, self.device, SystemClock(), deadline_s=deadline_s, wake=self.wake.set
+        )
+
+    def drain(self):
+        ended = []
+        for _ in range(2_000):
+            ended += self.transfers.poll()
+            if not self.transfers.num_waiting():
+                return ended
+            self.wake.wait(0.01)
+            self.wake.clear()
+        raise AssertionError("moves are still waiting")
+
+
+@pytest.fixture
+def rig():
+    made = Rig()
+    yield made
+    for tier in made.tiers:
+        tier.gate.set()
+    made.transfers.close(5.0)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_random_moves_are_reported_once_and_keep_their_bytes(rig, seed):
+    rng = random.Random(seed)
+    content = {}
+    for number in range(40):
+        content[number] = rng.randbytes(PAGE_BYTES)
+        rig.device.pages[number] = content[number]
+    started, ended, held = [], [], {1: set(), 2: set()}
+    for _ in range(25):
+        way = rng.choice([(0, 1), (0, 2), (1, 2), (1, 0), (2, 0)])
+        source, target = way
+        numbers = rng.sample(range(40), rng.randint(1, 20))
+        if rng.random() < 0.3 and source:
+            rig.tiers[source - 1].raises = True
+        if rng.random() < 0.2 and target:
+            rig.tiers[target - 1].refuses = True
+        moves = [
+            move(number, source=source, target=target, location=number if 0 in way else -1)
+            for number in numbers
+        ]
+        if not target:
+            for number in numbers:
+                rig.device.pages[number] = b"?" * PAGE_BYTES
+        started += moves
+        rig.transfers.start(moves)
+        done = rig.drain()
+        ended += done
+        for tier in rig.tiers:
+            tier.raises = tier.refuses = False
+        for one in done:
+            if one.status is not MoveStatus.DONE:
+                assert one.message
+                rig.device.pages[one.tag] = content[one.tag]
+            elif target:
+                held[target].add(one.tag)
+            else:
+                assert one.tag in held[source]
+            assert rig.device.pages[one.tag] == content[one.tag]
+        for tier, dict_tier in enumerate(rig.tiers, start=1):
+            assert {key.digest[-1] for key in dict_tier.images} == held[tier]
+            assert all(
+                dict_tier.images[key][1] == content[key.digest[-1]] for key in dict_tier.images
+            )
+    assert len(ended) == len(started)
+    assert {id(one) for one in ended} == {id(one) for one in started}
+
+
+@pytest.mark.parametrize("way", [(0, 1), (1, 0), (1, 2)])
+def test_cancelled_moves_touch_no_device_memory_leave_nothing_and_are_reported(rig, way):
+    source, target = way
+    if source:
+        rig.transfers.start([move(n, source=0, target=source, location=n) for n in range(20)])
+        rig.drain()
+    rig.device.touched.clear()
+    for tier in rig.tiers:
+        tier.gate.clear()
+    numbers = range(20, 40) if not source else range(20)
+    batches = rig.transfers.start([
+        move(n, source=source, target=target, location=n if 0 in way else -1) for n in numbers
+    ])
+    before = len(rig.device.touched)
+    rig.transfers.cancel(batches)
+    touched = len(rig.device.touched)
+    assert touched - before <= 20
+    for tier in rig.tiers:
+        tier.gate.set()
+    ended = rig.drain()
+    assert len(rig.device.touched) == touched
+    assert [one.tag for one in ended] == list(numbers)
+    assert all(one.status is MoveStatus.GIVEN_UP for one in ended)
+    if target:
+        assert not rig.tiers[target - 1].images
+
+
+def test_images_written_for_nobody_are_removed_and_a_later_copy_of_the_same_stays(rig):
+    rig.tiers[0].gate.clear()
+    first = rig.transfers.start([move(1, source=0, target=1, location=1)])
+    rig.transfers.cancel(first)
+    rig.transfers.start([move(1, source=0, target=1, location=1)])
+    rig.tiers[0].gate.set()
+    ended = rig.drain()
+    assert [one.status for one in ended] == [MoveStatus.GIVEN_UP, MoveStatus.DONE]
+    assert len(rig.tiers[0].images) == 1
+
+
+def test_deletions_come_in_the_order_they_were_asked_for(rig):
+    key = move(1, source=0, target=1).key
+    rig.tiers[0].gate.clear()
+    rig.transfers.start([move(1, source=0, target=1, location=1)])
+    rig.transfers.delete(1, key)
+    rig.transfers.start([move(1, source=0, target=1, location=1)])
+    rig.tiers[0].gate.set()
+    rig.drain()
+    assert key in rig.tiers[0].images
+
+
+def test_a_worker_without_progress_loses_its_work_and_gets_new_work_when_it_answers():
+    rig = Rig(deadline_s=0.05)
+    rig.transfers.start([move(n, source=0, target=1, location=n) for n in range(3)])
+    rig.drain()
+    rig.tiers[0].gate.clear()
+    rig.transfers.start([move(n, source=1, target=0, location=n) for n in range(3)])
+    ended = rig.drain()
+    assert [one.status for one in ended] == [MoveStatus.GIVEN_UP] * 3
+    assert all("no progress" in one.message for one in ended)
+    assert rig.transfers.is_stalled(1)
+    assert not rig.transfers.is_stalled(2)
+    touched = len(rig.device.touched)
+    rig.tiers[0].gate.set()
+    rig.transfers.start([move(7, source=0, target=1, location=7)])
+    assert [one.status for one in rig.drain()] == [MoveStatus.DONE]
+    for _ in range(200):
+        if not rig.transfers.is_stalled(1):
+            break
+        assert not rig.transfers.poll()
+        rig.wake.wait(0.01)
+    assert not rig.transfers.is_stalled(1)
+    assert len(rig.device.touched) == touched + 1
+    rig.transfers.close(5.0)
+
+
+@pytest.mark.parametrize("what", ["kind", "end_tokens", "parent_digest", "domain", "tokens"])
+def test_an_image_of_other_content_under_the_right_name_is_not_used(rig, what):
+    other = {
+        "kind": ImageKind.STATE,
+        "end_tokens": 128,
+        "parent_digest": bytes(31) + b"\1",
+        "domain": b"x",
+        "tokens": encode_tokens([2] * 64),
+    }
+    fields = {name: getattr(header(1), name) for name in ImageHeader.__dataclass_fields__}
+    stored = ImageHeader(**{**fields, what: other[what]})
+    wanted = move(1, source=1, target=0, location=5)
+    rig.tiers[0].images[wanted.key] = (stored.pack(), b"!" * PAGE_BYTES)
+    rig.transfers.start([wanted])
+    assert rig.drain()[0].status is MoveStatus.SOURCE_LOST
+    assert rig.device.pages[5] == bytes([5]) * PAGE_BYTES
