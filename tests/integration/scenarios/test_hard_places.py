@@ -90,8 +90,8 @@ def test_a_request_without_cache_reads_nothing_and_leaves_nothing(has_state):
 def test_requests_that_could_each_hold_half_of_what_the_other_needs_all_finish(
     has_state, num_lanes
 ):
-    harness = engine(12, has_state=has_state, num_slots=4, num_lanes=num_lanes)
-    answers = [harness.submit(tokens(number, 300), 250) for number in range(4)]
+    harness = engine(8, has_state=has_state, num_slots=4, num_lanes=num_lanes)
+    answers = [harness.submit(tokens(number, 200), 120) for number in range(4)]
     checked(harness, *answers)
     ended(harness)
 

@@ -68,11 +68,11 @@ def test_six_contexts_in_rotation_never_start_from_root(has_state, writes_ahead)
 
 @with_and_without_state
 def test_sessions_that_grow_together_and_cold_side_agents_all_resume(has_state):
-    harness = engine(100, host(400), has_state=has_state, num_lanes=4)
+    harness = engine(64, host(400), has_state=has_state, num_lanes=4)
     sessions = [Session(harness, number, 50) for number in range(4)]
     for session in sessions:
         session.turn(0)
-    for _ in range(10):
+    for _ in range(7):
         for session in sessions:
             assert session.turn(100).computed <= 101
     for session in sessions:

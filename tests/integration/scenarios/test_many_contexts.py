@@ -45,9 +45,6 @@ def test_all_contexts_are_kept_where_a_lower_tier_has_room(has_state):
     ended(harness)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="host copies of what the device holds too are not given up first"
-)
 @with_and_without_state
 def test_device_and_host_together_hold_different_contexts_not_the_same_twice(has_state):
     harness = engine(64, host(60), has_state=has_state)
@@ -60,18 +57,18 @@ def test_device_and_host_together_hold_different_contexts_not_the_same_twice(has
 
 @with_and_without_state
 def test_the_second_pass_over_many_prompts_comes_from_the_cache(has_state):
-    harness = engine(64, host(39 * 10 - 20), has_state=has_state)
-    prompts = [tokens(index, 500) for index in range(39)]
+    harness = engine(40, host(39 * 7 - 20), has_state=has_state)
+    prompts = [tokens(index, 310) for index in range(39)]
     for prompt in prompts:
-        asked(harness, prompt, 4)
-    assert sum(asked(harness, prompt, 4).cached for prompt in prompts) >= 0.98 * 39 * 500
+        asked(harness, prompt, 3)
+    assert sum(asked(harness, prompt, 3).cached for prompt in prompts) >= 0.98 * 39 * 310
     ended(harness)
 
 
 @with_and_without_state
 def test_no_admission_frees_more_than_it_needs_and_one_unit(has_state):
     harness = engine(64, host(39 * 10), has_state=has_state)
-    for index in range(30):
+    for index in range(16):
         num_free = harness.store.pages.num_free
         answer = harness.submit(tokens(index, 500), 4)
         while answer.cached is None:
@@ -85,7 +82,7 @@ def test_no_admission_frees_more_than_it_needs_and_one_unit(has_state):
 @with_and_without_state
 def test_the_newest_conversation_is_reusable_however_many_came_before(has_state):
     harness = engine(12, host(20), has_state=has_state, num_slots=5)
-    for number in range(80):
+    for number in range(50):
         session = Session(harness, number, 60 + number % 40)
         session.turn(0, 3)
         answer = session.turn(5, 3)

@@ -115,6 +115,32 @@ class AdmissionWithStateMachine(AdmissionMachine):
     num_slots = 2
 
 
+def waiting(name, num_pages):
+    request = SimpleNamespace(request_id=name, num_pages=num_pages)
+    return Waiting(request=request, submitted_s=0.0, deadline_s=1.0)
+
+
+def test_a_head_is_passed_so_often_and_no_more():
+    """Small requests come and go beside a large one that runs; the head waits for that one only."""
+    space = Space(None)
+    admission = Admission(
+        space, num_lanes=NUM_LANES, max_head_passes=MAX_PASSES, is_held_back=lambda w: False
+    )
+    admission.queue.append(waiting("runs", 6))
+    admission.step()
+    admission.queue.append(waiting("head", 8))
+    passed = []
+    for number in range(5):
+        admission.queue.append(waiting(f"small {number}", 1))
+        for started in admission.step():
+            passed.append(started.request.request_id)
+            space.end(started.request.request_id)
+            admission.give_lane_back(started.lane, started.request.request_id)
+    assert passed == ["small 0", "small 1"]
+    space.end("runs")
+    assert [started.request.request_id for started in admission.step()][0] == "head"
+
+
 TestAdmission = AdmissionMachine.TestCase
 TestAdmission.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 TestAdmissionWithState = AdmissionWithStateMachine.TestCase
