@@ -21,15 +21,17 @@ class Baseline:
     """The other end, used in the measuring process.
 
     Args:
+        dtype: of weights and arithmetic.
         threads: CPU threads of torch.
     """
 
-    def __init__(self, threads: int = THREADS) -> None:
+    def __init__(self, dtype: str = "bfloat16", *, threads: int = THREADS) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.baseline", str(threads)],
+            [sys.executable, "-m", "benchmarks.baseline", dtype, str(threads)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            env={**os.environ, "TQDM_DISABLE": "1"},
         )
         self.facts = self._read()
 
@@ -79,14 +81,15 @@ def main() -> None:
 
     from ninfer.models.resolve import resolve_model
 
-    torch.set_num_threads(int(sys.argv[1]))
+    dtype: torch.dtype = getattr(torch, sys.argv[1])
+    torch.set_num_threads(int(sys.argv[2]))
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     source = resolve_model("smollm2")
     model = AutoModelForCausalLM.from_pretrained(
         source.path.parent,
         gguf_file=source.path.name,
-        dtype=torch.bfloat16,
+        dtype=dtype,
         quantization_config=GgufConfig(dequantize=True),
     )
 

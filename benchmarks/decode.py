@@ -61,7 +61,8 @@ def measure(bench: Bench) -> list[Row]:
         facts = baseline.facts
     for engine in engines.values():
         engine.close()
-    return [*_speed_rows(rates, facts), *_share_rows(shares)]
+    rates["transformers, float32", 1] = _float32(num_new, bench.pick(3, 1))
+    return [*_speed_rows(rates, facts), _float32_row(rates), *_share_rows(shares)]
 
 
 def _engine(bench: Bench, weights: str) -> Served:
@@ -132,6 +133,26 @@ def _speed_rows(rates: dict[tuple[str, int], list[float]], facts: dict[str, obje
                 )
             )
     return rows
+
+
+def _float32(num_new: int, rounds: int) -> list[float]:
+    """What `transformers` does in float32: on a CPU that multiplies bf16 slowly, its better choice."""
+    with Baseline("float32") as baseline:
+        prompt = random_ids(PROMPT_TOKENS, 1)
+        return [_rate([baseline.decode_s(prompt, num_new)]) for _ in range(rounds + 1)][1:]
+
+
+def _float32_row(rates: dict[tuple[str, int], list[float]]) -> Row:
+    found = rates["transformers, float32", 1]
+    return Row(
+        figure="decode, 1 lane, bf16 weights, against transformers in float32",
+        measured=median(rates["dense", 1]),
+        unit="tok/s",
+        reference=median(found),
+        against="transformers generate, 1 sequence, float32",
+        note="not judged: tells how much of the ratio is bf16 being slow in transformers on this CPU",
+        raw={"transformers_float32_rounds": found},
+    )
 
 
 def _share_rows(shares: dict[str, list[tuple[float, float]]]) -> list[Row]:

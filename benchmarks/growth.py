@@ -18,7 +18,9 @@ def measure(bench: Bench) -> list[Row]:
         rows.append(_row(f"decode step, 1 lane, context {num_tokens:,}", step_s))
     for count in lanes:
         prompts = [random_ids(128, 10_000 + 100 * count + lane) for lane in range(count)]
-        rows.append(_row(f"decode step, {count} lanes", _step_s(engine, prompts, num_new)))
+        rows.append(
+            _row(f"decode step, lanes together: {count}", _step_s(engine, prompts, num_new))
+        )
     engine.close()
     return rows
 

@@ -1,6 +1,7 @@
 """Prefill speed of the whole engine, time to the first token, beside one forward pass of `transformers`."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 from benchmarks.baseline import Baseline
 from benchmarks.served import Bench, Served, random_ids, settings_of, tiers_toml
@@ -26,6 +27,31 @@ def measure(bench: Bench) -> list[Row]:
                     speeds["ninfer", num_tokens].append(num_tokens / call.first_token_s)
         facts = baseline.facts
     engine.close()
+    with Baseline("float32") as baseline:
+        for turn in range(rounds + 1):
+            ids = random_ids(lengths[0], 100 * turn + 1)
+            speed = lengths[0] / baseline.prefill_s(ids)
+            if turn:
+                speeds["transformers float32", lengths[0]].append(speed)
+    return [*_rows(speeds, lengths, facts), _float32_row(speeds, lengths[0])]
+
+
+def _float32_row(speeds: dict[tuple[str, int], list[float]], num_tokens: int) -> Row:
+    found = speeds["transformers float32", num_tokens]
+    return Row(
+        figure=f"prefill, {num_tokens:,} tokens, against transformers in float32",
+        measured=median(speeds["ninfer", num_tokens]),
+        unit="tok/s",
+        reference=median(found),
+        against="transformers, one forward pass, float32",
+        note="not judged: tells how much of the ratio is bf16 being slow in transformers on this CPU",
+        raw={"transformers_float32_rounds": found},
+    )
+
+
+def _rows(
+    speeds: dict[tuple[str, int], list[float]], lengths: Sequence[int], facts: dict[str, object]
+) -> list[Row]:
     return [
         Row(
             figure=f"prefill, {num_tokens:,} tokens",
