@@ -72,6 +72,7 @@ class ImageFacts:
         last_use_index: counter of uses over all objects, for exact recency.
         has_lower_replica: a slower tier holds a valid replica.
         is_reachable: a resume point needs it; dead objects are worth nothing.
+        has_device_replica: the device holds it too, so this replica only saves a copy when that one goes.
     """
 
     kind: ImageKind
@@ -85,6 +86,7 @@ class ImageFacts:
     last_use_index: int
     has_lower_replica: bool
     is_reachable: bool
+    has_device_replica: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,8 +30,15 @@ class LruPolicy(PlacementPolicy):
 
     @override
     def keep_value(self, facts: ImageFacts) -> float:
-        """Return the running number of the last use; unreachable objects are worth nothing."""
-        return float(facts.last_use_index) if facts.is_reachable else -1.0
+        """Return the running number of the last use.
+
+        Copies of what the device holds too go before everything else, unreachable objects before those.
+        """
+        if not facts.is_reachable:
+            return -2.0
+        if facts.has_device_replica:
+            return -1.0 / (1.0 + facts.last_use_index)
+        return float(facts.last_use_index)
 
     @override
     def price_s(self, outcome: OutcomeFacts) -> float:

@@ -268,16 +268,20 @@ class _Rooms:
         self._cheapest(tier)
         while (found := self._next[tier]) is not None and found[0] < below_value:
             self._next[tier] = self._searches[tier].take()
-            if self._displace(found[1], tier, found[0]):
+            if self._displace(found[1], tier, found[0], below_value):
                 return True
         return False
 
-    def _displace(self, stored: StoredObject, tier: int, value: float) -> bool:
-        """Plan to give up one replica; False if something that stays needs it."""
+    def _displace(self, stored: StoredObject, tier: int, value: float, below_value: float) -> bool:
+        """Plan to give up one replica; False if something that stays needs it, or if it is worth too much.
+
+        What is cheap because the device holds it too is not, once the plan takes its place on the device.
+        """
         self.plan_gone(stored, tier)
         target = None
         if not self.remains(stored):
-            if self._has_followers(stored):
+            value = self._store.values.value_if_last(stored, tier)
+            if value >= below_value or self._has_followers(stored):
                 self._gone.discard((id(stored), tier))
                 return False
             target = self._evictor.target_below(stored, tier, value, self)

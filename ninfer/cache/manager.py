@@ -105,8 +105,12 @@ class CacheManager:
             )
             raise RequestInfeasible(msg, param="max_tokens")
 
-    def admit(self, request: GenerationRequest) -> LaneContext | Blocked:
+    def admit(self, request: GenerationRequest, *, may_wait: bool = True) -> LaneContext | Blocked:
         """Plan a request and seal the plan.
+
+        Args:
+            request: a feasible request.
+            may_wait: False drops what should be copied further down first, if that is what it takes.
 
         Returns:
             A context, READY or PARKED, that holds everything the request needs; or why it cannot start now, in
@@ -120,7 +124,7 @@ class CacheManager:
         if outcome is None:
             in_flight = prefix.is_in_flight(len(prefix.path))
             return Blocked.TRANSFER if in_flight or self.transfers.num_waiting() else Blocked.SPACE
-        if outcome.eviction.dirty:
+        if outcome.eviction.dirty and may_wait:
             self.copies_down.clean(outcome.eviction.dirty)
             if self.copies_down.num_in_flight:
                 return Blocked.TRANSFER

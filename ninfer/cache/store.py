@@ -156,7 +156,7 @@ class ContextStore:
             self._overtake(node, replica, page)
             return node, True
         self._set_replica(node, DEVICE, Replica(location=page, num_bytes=0, is_valid=True))
-        self.values.offer(node, DEVICE)
+        self._offer(node)
         return node, True
 
     def _overtake(self, node: PageNode, replica: Replica, page: int) -> None:
@@ -321,7 +321,9 @@ class ContextStore:
     def drop_replica(self, stored: StoredObject, tier: int) -> None:
         """Remove a replica nobody leases; an object without any other leaves the tree with all below it."""
         self._free_replica(stored, tier)
-        if not stored.has_replica():
+        if stored.has_replica():
+            self._offer(stored)
+        else:
             self._remove_object(stored)
         self.revision += 1
 

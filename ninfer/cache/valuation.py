@@ -1,6 +1,7 @@
 """What each replica is worth and in which order replicas are given up. Changes no replica."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ninfer.api import ImageFacts, ImageKind
 from ninfer.cache.node import DEVICE, PageNode, StateImage, StoredObject, page_of
@@ -78,7 +79,13 @@ class Valuation:
             last_use_index=stored.last_use_index,
             has_lower_replica=stored.has_valid_below(tier),
             is_reachable=self._is_reachable(stored),
+            has_device_replica=tier != DEVICE and stored.valid_on(DEVICE) is not None,
         )
+
+    def value_if_last(self, stored: StoredObject, tier: int) -> float:
+        """Return the policy's value of a replica if it were the only one left."""
+        facts = self.facts_of(stored, tier)
+        return self._keep_value(replace(facts, has_lower_replica=False, has_device_replica=False))
 
     def value_of_new_image(
         self, position_tokens: int, lost_tokens: int, now_s: float, use_index: int

@@ -14,6 +14,9 @@ from ninfer.sched.waiting import Waiting, WaitingQueue
 MAX_SCANNED: Final = 32
 """Requests behind a blocked head that are looked at in one step."""
 
+MAX_WAITS: Final = 256
+"""Looks at one request that may end in waiting for copies; after that it starts with what room there is."""
+
 
 class Admission:
     """Gives lanes to waiting requests.
@@ -104,8 +107,10 @@ class Admission:
         revision = self._manager.store.revision
         if waiting.blocked_revision == revision:
             return None
-        result = self._manager.admit(waiting.request)
+        may_wait = waiting.num_waits < MAX_WAITS
+        result = self._manager.admit(waiting.request, may_wait=may_wait)
         if isinstance(result, Blocked):
+            waiting.num_waits += result is Blocked.TRANSFER
             waiting.blocked_revision = self._manager.store.revision
             return None
         return result

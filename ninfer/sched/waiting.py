@@ -18,6 +18,7 @@ class Waiting:
         deadline_s: when it gives up, monotonic seconds.
         blocked_revision: revision of the store at which it could not start; looked at again when that changed.
         num_passed: later requests that started before it while it was the head.
+        num_waits: times it had to wait for copies that make room.
         context: what it holds while its transfers run, None in the queue.
         lane: lane number it got, with a context.
     """
@@ -27,6 +28,7 @@ class Waiting:
     deadline_s: float
     blocked_revision: int | None = None
     num_passed: int = 0
+    num_waits: int = 0
     context: LaneContext | None = None
     lane: int = -1
 

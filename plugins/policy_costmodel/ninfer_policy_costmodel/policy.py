@@ -84,6 +84,9 @@ class CostModelPolicy(PlacementPolicy):
             return -math.inf
         lower = facts.tier_index + 1 if facts.has_lower_replica else None
         seconds = max(self._seconds_lost(facts, lower), _SMALLEST_SECONDS)
+        if facts.has_device_replica:
+            again_s = facts.num_bytes * self._estimates.per_byte_s(0, facts.tier_index)
+            seconds = max(min(seconds, again_s), _SMALLEST_SECONDS)
         density = seconds / max(facts.num_bytes, 1)
         reference = self._estimates.prefill_s(0, 1) / self._context.bytes_per_token
         uses = max(facts.num_uses, 1)
