@@ -31,7 +31,7 @@ class Space:
             num_pages=request.num_pages, num_slots=int(self.num_slots is not None)
         )
 
-    def admit(self, request):
+    def admit(self, request, *, may_wait=True):
         has_slot = self.num_slots is None or len(self.running) < self.num_slots
         if sum(self.running.values()) + request.num_pages > NUM_PAGES or not has_slot:
             return Blocked.SPACE
