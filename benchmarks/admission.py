@@ -10,6 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from benchmarks.served import Bench, default_policy
 from benchmarks.table import Row, median, quantile
@@ -109,9 +110,10 @@ class Rig:
     Args:
         num_checkpoints: conversations to store.
         policy: "lru-late" copies nothing ahead of pressure, else a kind of policy.
+        folder: for what the policy keeps.
     """
 
-    def __init__(self, num_checkpoints: int, policy: str) -> None:
+    def __init__(self, num_checkpoints: int, policy: str, folder: Path) -> None:
         self.clock, self._wake = SystemClock(), threading.Event()
         num_pages = max(16, num_checkpoints * OBJECTS // 4)
         layout = DeviceLayout(
@@ -128,7 +130,7 @@ class Rig:
             TierSpace(name=tier.name, capacity_bytes=size, stored_bytes=tier.stored_bytes)
             for tier, size in zip(tiers, capacities, strict=True)
         ]
-        chosen = _policy(policy, self.clock, [num_pages * PAGE_BYTES, *capacities])
+        chosen = _policy(policy, self.clock, [num_pages * PAGE_BYTES, *capacities], folder)
         self.store = ContextStore(layout, spaces, chosen.keep_value, self.clock)
         self.transfers = Transfers(
             tiers, EmptyCopier(), self.clock, deadline_s=60.0, wake=self._wake.set
@@ -205,13 +207,19 @@ class Rig:
         return False
 
 
-def _policy(name: str, clock: SystemClock, capacities: list[int]):
+def _policy(name: str, clock: SystemClock, capacities: list[int], folder: Path):
     names = ["device", "t0", "t1"]
     facts = [
         TierFacts(tier_name=tier, capacity_bytes=size)
         for tier, size in zip(names, capacities, strict=True)
     ]
-    context = PolicyContext(clock=clock, tiers=facts)
+    context = PolicyContext(
+        clock=clock,
+        tiers=facts,
+        bytes_per_token=PAGE_BYTES // PAGE_SIZE_TOKENS,
+        prefill_tokens_per_s=1_000.0,
+        cache_dir=folder,
+    )
     if name == "lru-late":
         return LruPolicy.open(context, LruConfig(write_through=False))
     provider, _ = PluginCatalog.discover().policy(name)
@@ -223,13 +231,13 @@ def measure(bench: Bench) -> list[Row]:
     num_requests = bench.pick(600, 40)
     rows = []
     for policy in (default_policy(), "lru-late"):
-        found = {size: _measure_one(size, policy, num_requests) for size in sizes}
+        found = {size: _measure_one(size, policy, num_requests, bench.folder) for size in sizes}
         rows += _rows(policy, found, is_judged=policy != "lru-late")
     return rows
 
 
-def _measure_one(size: int, policy: str, num_requests: int) -> dict[str, list[float]]:
-    rig = Rig(size, policy)
+def _measure_one(size: int, policy: str, num_requests: int, folder: Path) -> dict[str, list[float]]:
+    rig = Rig(size, policy, folder)
     for warm_up in range(20):
         rig.serve(rig.new_prompt() if warm_up % 2 else rig.next_turn(), [])
     decisions: list[float] = []
