@@ -23,6 +23,7 @@ class LocalServer:
         device_tokens: KV on the device.
         host_tokens: KV in host memory; 0 is no host tier.
         disk_bytes: cap of the disk tier; 0 is no disk tier.
+        cache_dir: for measurements of the machine, worth sharing between servers; None for one of its own.
         settings: more lines of `--set`, as "section.key=value".
     """
 
@@ -33,12 +34,14 @@ class LocalServer:
         device_tokens: int,
         host_tokens: int = 0,
         disk_bytes: int = 0,
+        cache_dir: Path | None = None,
         settings: tuple[str, ...] = (),
     ) -> None:
         self.folder = folder
         self.device_tokens = device_tokens
         self.host_tokens = host_tokens
         self.disk_bytes = disk_bytes
+        self.cache_dir = cache_dir or folder / "cache"
         self.settings = settings
         self.root_url = ""
         self._process: subprocess.Popen[str] | None = None
@@ -109,6 +112,7 @@ class LocalServer:
             "[log]",
             'format = "json"',
             "[cache]",
+            f"dir = {json.dumps(str(self.cache_dir))}",
             tiers or "tiers = []",
         ]
         return "\n".join(lines) + "\n"
