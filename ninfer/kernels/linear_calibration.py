@@ -52,11 +52,8 @@ def calibrate(
     )
     if bench.time("plain", MANY_ROWS) * MIN_GAIN <= bench.time(many, MANY_ROWS):
         many = "plain"
-    if weight_format == "plain":
-        few: KernelName = "half" if many == "plain" and has_half_kernel() else "plain"
-    else:
-        few = weight_format
-    if few == many:
+    few: KernelName = "half" if weight_format == "plain" else weight_format
+    if few == many or (few == "half" and "half" not in candidates):
         return LinearPolicy(many=many)
     max_few_rows = 0
     for num_rows in FEW_ROWS:
