@@ -1,11 +1,11 @@
 """Random workloads on a tiny random model in float64: real runner, KV pool, copier, host arena and disk files."""
 
-import importlib
-import importlib.util
 import random
 import shutil
 from dataclasses import replace
 from pathlib import Path
+
+from ninfer_policy_costmodel.plugin import ninfer_placement_policies
 
 from ninfer.core.request import FinishReason
 from ninfer.core.sampling import SamplingParams
@@ -17,13 +17,12 @@ from tests.integration.engine.real_tiers import open_tiers
 SHAPES = ((0, 0), (3, 0), (12, 0), (0, 16), (0, 60), (3, 24), (8, 80), (40, 100))
 """Pages that the host and the disk hold; 0 is no such tier."""
 
-COSTMODEL = "ninfer_policy_costmodel.plugin"
-POLICIES = ("lru", "costmodel") if importlib.util.find_spec(COSTMODEL) else ("lru",)
+POLICIES = ("lru", "costmodel")
 
 
 def open_costmodel(layout):
     """A policy factory for the harness: the shipped cost model with plausible measurements."""
-    (provider,) = importlib.import_module(COSTMODEL).ninfer_placement_policies()
+    (provider,) = ninfer_placement_policies()
 
     def make(context):
         full = replace(
@@ -179,7 +178,9 @@ class Workload:
 
 
 def run_workload(seed, model, folder, *, num_requests=12):
-    """Run one workload in a folder of its own and remove it."""
+    """Run one workload in a folder of its own and remove it; returns the stats of its requests."""
     own = folder / str(seed)
-    Workload(seed, model, own).run(num_requests)
+    workload = Workload(seed, model, own)
+    workload.run(num_requests)
     shutil.rmtree(own, ignore_errors=True)
+    return [answer.finished.stats for answer in workload.answers]

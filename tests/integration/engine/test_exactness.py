@@ -12,6 +12,16 @@ def test_cache_under_pressure_equals_cache_off(seed, family, models, tmp_path):
     run_workload(seed, models[family], tmp_path)
 
 
+def test_the_workloads_meet_what_they_are_meant_to_test(models, tmp_path):
+    stats = [one for seed in range(6) for one in run_workload(seed, models["llama"], tmp_path)]
+    assert sum(one.num_cached_tokens for one in stats) > 0.2 * sum(
+        one.num_prompt_tokens for one in stats
+    )
+    assert sum(bool(one.restored_bytes.get("t1")) for one in stats) >= 3
+    assert any(one.restored_bytes.get("t2") for one in stats)
+    assert 0 < sum(one.num_accepted for one in stats) < sum(one.num_drafted for one in stats)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("block", range(20))
