@@ -31,8 +31,9 @@ from ninfer.builtin.lru import LruConfig, LruPolicy
 from ninfer.builtin.radix import RadixConfig, RadixMatcher
 from ninfer.cache.lane_context import ContextStatus, LaneContext
 from ninfer.cache.manager import Blocked, CacheManager
-from ninfer.cache.store import ContextStore, TierSpace
+from ninfer.cache.store import ContextStore
 from ninfer.cache.tier_handle import TierHandle
+from ninfer.cache.tier_space import TierSpace
 from ninfer.cache.transfers import Transfers
 from ninfer.core.request import CacheParams, GenerationRequest
 from ninfer.core.step import PAGE_SIZE_TOKENS, DeviceLayout

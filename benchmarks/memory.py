@@ -15,7 +15,8 @@ from benchmarks.served import THREADS, Bench, random_ids
 from benchmarks.startup import Server, serving
 from benchmarks.table import Row
 from ninfer.cache.identity import encode_tokens
-from ninfer.cache.store import ContextStore, TierSpace
+from ninfer.cache.store import ContextStore
+from ninfer.cache.tier_space import TierSpace
 from ninfer.core.step import PAGE_SIZE_TOKENS, DeviceLayout
 from ninfer.kernels.linear import Linear
 from ninfer.models.loader import load_model

@@ -88,7 +88,7 @@ class CopiesDown:
 
     def _copy_where_wanted(self, stored: StoredObject, num_tries: int) -> None:
         """Start the copies a policy wants; what has to wait for others is tried again when one ended."""
-        source = stored.fastest_tier()
+        source = stored.fastest_tier(self._store.stalled)
         if source is None:
             return
         facts = self._store.values.facts_of(stored, source)
@@ -207,7 +207,7 @@ class CopiesDown:
         objects.sort(key=lambda stored: (-stored.last_use_index, page_of(stored).end_tokens))
         num_started = 0
         for stored in objects:
-            source = stored.fastest_tier()
+            source = stored.fastest_tier(self._store.stalled)
             if stored.is_gone or source is None or source >= target:
                 continue
             num_started += self.copy(stored, source, target)

@@ -11,11 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import count
+from typing import Final
 
 from ninfer.api import ImageKind
 from ninfer.cache.node import DEVICE, PageNode, StoredObject
 from ninfer.cache.store import ContextStore
 from ninfer.cache.victims import Entry, VictimHeap
+
+MAX_REFUSED: Final = 64
+"""Replicas in a row that may turn out to be needed before the search for room on a tier is given up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +270,10 @@ class _Rooms:
 
     def _displace_one(self, tier: int, below_value: float) -> bool:
         self._cheapest(tier)
-        while (found := self._next[tier]) is not None and found[0] < below_value:
+        for _ in range(MAX_REFUSED):
+            found = self._next[tier]
+            if found is None or found[0] >= below_value:
+                return False
             self._next[tier] = self._searches[tier].take()
             if self._displace(found[1], tier, found[0], below_value):
                 return True
@@ -281,10 +288,11 @@ class _Rooms:
         target = None
         if not self.remains(stored):
             value = self._store.values.value_if_last(stored, tier)
-            if value >= below_value or self._has_followers(stored):
+            if value < below_value:
+                target = self._evictor.target_below(stored, tier, value, self)
+            if target is None and (value >= below_value or self._has_followers(stored)):
                 self._gone.discard((id(stored), tier))
                 return False
-            target = self._evictor.target_below(stored, tier, value, self)
         if target is not None:
             self._plan.dirty.append((stored, tier, target))
         replica = stored.replicas[tier]

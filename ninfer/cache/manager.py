@@ -119,7 +119,13 @@ class CacheManager:
         need = self.need_of(request)
         root = self.store.root_of(request.cache.salt)
         encoded = encode_tokens(request.prompt_token_ids if request.cache.is_enabled else ())
-        prefix = Prefix(self.store.tree, root, encoded, has_state=self.store.has_state)
+        prefix = Prefix(
+            self.store.tree,
+            root,
+            encoded,
+            has_state=self.store.has_state,
+            stalled=self.store.stalled,
+        )
         outcome = self._planner.plan(need, prefix)
         if outcome is None:
             in_flight = prefix.is_in_flight(len(prefix.path))
@@ -154,6 +160,10 @@ class CacheManager:
     def poll(self) -> bool:
         """Book transfers that ended and start copies ahead of pressure; tell whether anything ended."""
         ended = self.transfers.poll()
+        stalled = self.transfers.stalled_tiers()
+        if stalled != self.store.stalled:
+            self.store.stalled = stalled
+            self.store.revision += 1
         for move in ended:
             self._observe(move)
             on_end = move.tag

@@ -1,5 +1,7 @@
 """Stored objects: page nodes of the radix tree, state images, and their replicas. Records, no logic of moving."""
 
+from collections.abc import Collection
+
 from ninfer.api import ImageKind
 from ninfer.cache.identity import PAGE_TOKEN_BYTES, TOKEN_BYTES
 
@@ -58,10 +60,10 @@ class StoredObject:
         replica = self.replicas[tier]
         return replica if replica is not None and replica.is_valid else None
 
-    def fastest_tier(self) -> int | None:
-        """Return the fastest tier with a valid replica, None if there is none."""
+    def fastest_tier(self, stalled: Collection[int] = ()) -> int | None:
+        """Return the fastest tier with a valid replica that answers, None if there is none."""
         for tier, replica in enumerate(self.replicas):
-            if replica is not None and replica.is_valid:
+            if replica is not None and replica.is_valid and tier not in stalled:
                 return tier
         return None
 

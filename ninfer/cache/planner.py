@@ -120,9 +120,9 @@ class Planner:
     def _can_fit(self, need: Need, point: ResumePoint) -> bool:
         """Tell whether what is copied to start leaves room: it stays on the device until the copy is made."""
         num_pages, num_slots = need.num_pages, need.num_slots
-        if point.partial is not None and point.partial.fastest_tier() == DEVICE:
+        if point.partial is not None and point.partial.fastest_tier(self._store.stalled) == DEVICE:
             num_pages += 1
-        if point.image is not None and point.image.fastest_tier() == DEVICE:
+        if point.image is not None and point.image.fastest_tier(self._store.stalled) == DEVICE:
             num_slots += 1
         layout = self._store.layout
         return num_pages <= layout.num_pages and num_slots <= layout.num_state_slots
@@ -195,14 +195,13 @@ class Planner:
                 return plan
         return EvictionPlan()
 
-    @staticmethod
-    def _lease(prefix: Prefix, point: ResumePoint) -> list[tuple[StoredObject, int]]:
+    def _lease(self, prefix: Prefix, point: ResumePoint) -> list[tuple[StoredObject, int]]:
         """Keep what the candidate reads out of the victims while they are chosen."""
         read: list[StoredObject] = [*prefix.path[: point.num_pages]]
         read += [extra for extra in (point.partial, point.image) if extra is not None]
         leased = []
         for stored in read:
-            tier = stored.fastest_tier()
+            tier = stored.fastest_tier(self._store.stalled)
             replica = stored.replicas[tier] if tier is not None else None
             if tier is not None and replica is not None:
                 replica.leases += 1
@@ -222,7 +221,7 @@ class Planner:
         read: list[StoredObject] = [*layout.restores]
         read += [extra for extra in (point.partial, point.image) if extra is not None]
         for stored in read:
-            tier = stored.fastest_tier() or DEVICE
+            tier = stored.fastest_tier(self._store.stalled) or DEVICE
             if tier != DEVICE:
                 moved.setdefault((tier, DEVICE), []).append(self._store.payload_bytes(stored))
         for victim in eviction.victims:

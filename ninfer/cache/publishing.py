@@ -1,13 +1,17 @@
 """Makes what lanes computed part of the tree, and takes back what they leave. Copies no bytes."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from ninfer.cache.copies_down import CopiesDown
 from ninfer.cache.identity import TOKEN_BYTES, encode_tokens
 from ninfer.cache.lane_context import LaneContext
-from ninfer.cache.node import DEVICE, PageNode, StoredObject
+from ninfer.cache.node import DEVICE, PageNode, StateImage, StoredObject
 from ninfer.cache.store import ContextStore
 from ninfer.core.step import PAGE_SIZE_TOKENS
+
+_OWN_USES: Final = 2
+"""Uses of an end that only its own lineage continued: it was made, and grown from once."""
 
 
 class Publisher:
@@ -46,7 +50,7 @@ class Publisher:
         if is_taken:
             context.owned.discard(page)
         if not self._store.has_state:
-            self._forget_dominated(parent, tokens)
+            self._forget_dominated(node.parent or parent, tokens)
         return node
 
     def _forget_dominated(self, parent: PageNode, tokens: bytes) -> None:
@@ -83,16 +87,27 @@ class Publisher:
             image = self._store.publish_image(end, context.state_slot)
             if image is not None:
                 context.state_slot = None
+                self._supersede(context.outcome.point.image, image)
         left: list[StoredObject] = [end] if end is not context.tip else []
         if end.image is not None:
             left.append(end.image)
         self._copies_down.offer(left)
+
+    def _supersede(self, older: StateImage | None, newer: StateImage) -> None:
+        """The end that a request grew from is worth little beside its own, unless others started there too."""
+        if older is None or older is newer or older.is_gone or not older.node.is_endpoint:
+            return
+        is_shared = older.num_uses > _OWN_USES or older.node.has_followers()
+        if not is_shared:
+            self._store.supersede(older)
 
     def publish_partial(self, parent: PageNode, tokens: bytes, page: int) -> PageNode | None:
         """Publish a partial page; None if a stored page covers its tokens already.
 
         For models with state the partial page is needed where its state is, even beside a longer one.
         """
+        if parent.is_root:
+            parent = self._store.tree.peek_root(parent.domain)
         if not self._store.has_state:
             follower, shared = self._store.tree.longest_partial(parent, tokens)
             if follower is not None and shared == len(tokens) // TOKEN_BYTES:

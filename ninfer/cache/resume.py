@@ -1,6 +1,6 @@
 """Where a prompt can resume: proves matches on exact tokens. Changes nothing, decides nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ninfer.api import Match
@@ -51,24 +51,31 @@ class Prefix:
         root: start of the request's namespace.
         encoded: the prompt, encoded.
         has_state: the model needs a state image at a resume point.
+        stalled: tiers that do not answer; what only they hold counts as missing.
     """
 
     def __init__(
-        self, tree: ContextTree, root: PageNode, encoded: bytes, *, has_state: bool
+        self,
+        tree: ContextTree,
+        root: PageNode,
+        encoded: bytes,
+        *,
+        has_state: bool,
+        stalled: Collection[int] = (),
     ) -> None:
         """Walk the tree once: cost grows with the number of matching pages."""
         self._tree = tree
         self._root = root
         self._has_state = has_state
+        self._stalled = stalled
         self._usable = encoded[:-TOKEN_BYTES]
         self.path = self._complete(tree.walk(root.domain, self._usable))
         self.num_device_pages = self._count_device_pages()
         self._slowest = self._slowest_tiers()
 
-    @staticmethod
-    def _complete(path: list[PageNode]) -> list[PageNode]:
+    def _complete(self, path: list[PageNode]) -> list[PageNode]:
         for depth, node in enumerate(path):
-            if node.fastest_tier() is None:
+            if node.fastest_tier(self._stalled) is None:
                 return path[:depth]
         return path
 
@@ -82,7 +89,7 @@ class Prefix:
         """Return for each depth the slowest tier to read; index 0 is the root."""
         slowest = [DEVICE] * (self.num_device_pages + 1)
         for node in self.path[self.num_device_pages :]:
-            slowest.append(max(slowest[-1], node.fastest_tier() or DEVICE))
+            slowest.append(max(slowest[-1], node.fastest_tier(self._stalled) or DEVICE))
         return slowest
 
     def is_in_flight(self, num_pages: int) -> bool:
@@ -117,18 +124,18 @@ class Prefix:
         points = [self._point(depth)] if depth else []
         if depth == len(self.path):
             follower, tokens = self._tree.longest_partial(parent, self._rest(depth))
-            if follower is not None and follower.fastest_tier() is not None:
+            if follower is not None and follower.fastest_tier(self._stalled) is not None:
                 points.append(self._point(depth, partial=follower, partial_tokens=tokens))
         return points
 
     def _stateful_points(self, depth: int, parent: PageNode) -> list[ResumePoint]:
         points = []
-        if depth and _is_complete(parent.image):
+        if depth and self._is_complete(parent.image):
             points.append(self._point(depth, image=parent.image))
         tails = [
             tail
             for tail in self._tree.tails_within(parent, self._rest(depth))
-            if tail.fastest_tier() is not None and _is_complete(tail.image)
+            if tail.fastest_tier(self._stalled) is not None and self._is_complete(tail.image)
         ]
         points += [
             self._point(depth, partial=tail, partial_tokens=tail.num_tokens, image=tail.image)
@@ -151,7 +158,7 @@ class Prefix:
         slowest = self._slowest[depth]
         for extra in (partial, image):
             if extra is not None:
-                slowest = max(slowest, extra.fastest_tier() or DEVICE)
+                slowest = max(slowest, extra.fastest_tier(self._stalled) or DEVICE)
         return ResumePoint(
             position_tokens=depth * PAGE_SIZE_TOKENS + partial_tokens,
             num_pages=depth,
@@ -161,6 +168,5 @@ class Prefix:
             slowest_tier=slowest,
         )
 
-
-def _is_complete(stored: StoredObject | None) -> bool:
-    return stored is not None and stored.fastest_tier() is not None
+    def _is_complete(self, stored: StoredObject | None) -> bool:
+        return stored is not None and stored.fastest_tier(self._stalled) is not None

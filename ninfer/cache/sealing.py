@@ -51,7 +51,7 @@ class Sealer:
         sources: list[StoredObject] = [*outcome.restores]
         sources += [e for e in (outcome.point.partial, outcome.point.image) if e is not None]
         for stored in sources:
-            tier = stored.fastest_tier() or DEVICE
+            tier = stored.fastest_tier(self._store.stalled) or DEVICE
             self._store.lease(stored, tier)
             context.leases.append((stored, tier))
         self._evictor.apply_drops(outcome.eviction)

@@ -1,7 +1,6 @@
 """The context store: the only authority over pages, images, replicas and leases. Plans nothing, moves no bytes."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from ninfer.api import Clock, ImageFacts, ImageKey, ImageKind
 from ninfer.api.errors import InvariantBroken
@@ -10,24 +9,10 @@ from ninfer.cache.ledger import ByteLedger
 from ninfer.cache.names import Names
 from ninfer.cache.node import DEVICE, PageNode, Replica, StateImage, StoredObject, page_of
 from ninfer.cache.page_pool import PagePool
+from ninfer.cache.tier_space import TierSpace
 from ninfer.cache.tree import ContextTree
 from ninfer.cache.valuation import Valuation
 from ninfer.core.step import DeviceLayout
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TierSpace:
-    """A lower tier as the store sees it.
-
-    Attributes:
-        name: instance name.
-        capacity_bytes: its budget.
-        stored_bytes: (header bytes, payload bytes) -> bytes of the budget.
-    """
-
-    name: str
-    capacity_bytes: int
-    stored_bytes: Callable[[int, int], int]
 
 
 class ContextStore:
@@ -67,6 +52,7 @@ class ContextStore:
         self.num_gone_pages = 0
         self.gone_bytes = [0] * len(tiers)
         self.revision = 0
+        self.stalled: frozenset[int] = frozenset()
         self.spaces = list(tiers)
         self.ledgers = [ByteLedger(tier.capacity_bytes) for tier in tiers]
         self.on_delete: Callable[[int, ImageKey], None] = lambda _tier, _key: None
@@ -89,7 +75,7 @@ class ContextStore:
 
     def root_of(self, salt: str) -> PageNode:
         """Return the start of a tenant's namespace."""
-        return self.tree.root(domain_key(salt=salt))
+        return self.tree.peek_root(domain_key(salt=salt))
 
     # ---- device space ------------------------------------------------------------------------------
 
@@ -246,7 +232,14 @@ class ContextStore:
             stored.num_uses += 1
             stored.last_use_s = now_s
             stored.last_use_index = index
+            if isinstance(stored, StateImage):
+                stored.is_superseded = False
             self._offer(stored)
+
+    def supersede(self, image: StateImage) -> None:
+        """Value an image as replaced by a newer one of its lineage; a use undoes that."""
+        image.is_superseded = True
+        self._offer(image)
 
     def _offer(self, stored: StoredObject) -> None:
         for tier in range(self.num_tiers):
@@ -357,6 +350,7 @@ class ContextStore:
             if replica is None:
                 continue
             self._count_gone(stored, tier, replica, 1)
+            self._leave_parent(stored, tier)
             if replica.leases == 0:
                 self._free_replica(stored, tier)
 
@@ -391,6 +385,11 @@ class ContextStore:
             self.on_delete(tier, self.names.key_of(stored))
         else:
             self.ledgers[tier - 1].cancel(replica.num_bytes)
+        if not stored.is_gone:
+            self._leave_parent(stored, tier)
+
+    def _leave_parent(self, stored: StoredObject, tier: int) -> None:
+        """A replica no longer keeps its parent's from being given up."""
         if isinstance(stored, PageNode) and stored.parent is not None:
             parent = stored.parent
             parent.child_replicas[tier] -= 1

@@ -168,6 +168,10 @@ class Transfers:
         """Tell whether a tier missed its deadline and has not answered since."""
         return self._readers[tier - 1].is_stalled or self._writers[tier - 1].is_stalled
 
+    def stalled_tiers(self) -> frozenset[int]:
+        """Return the tiers that do not answer."""
+        return frozenset(t for t in range(1, len(self.handles) + 1) if self.is_stalled(t))
+
     def num_waiting(self) -> int:
         """Return batches not reported yet."""
         return sum(len(worker.waiting) for worker in (*self._readers, *self._writers))

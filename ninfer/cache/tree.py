@@ -28,11 +28,14 @@ class ContextTree:
 
     def root(self, domain: bytes) -> PageNode:
         """Return the root of a domain, made if it is new."""
+        return self._roots.setdefault(domain, self.peek_root(domain))
+
+    def peek_root(self, domain: bytes) -> PageNode:
+        """Return the root of a domain; a new one becomes part of the tree with its first page."""
         root = self._roots.get(domain)
         if root is None:
             root = PageNode(None, b"", num_tiers=self._num_tiers, now_s=0.0, use_index=0)
             root.domain = domain
-            self._roots[domain] = root
         return root
 
     def walk(self, domain: bytes, encoded: bytes) -> list[PageNode]:

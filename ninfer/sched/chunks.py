@@ -36,22 +36,18 @@ def choose_prefills(
         is_decoding: other lanes decode in the same step.
         step_index: number of the step, for taking turns.
     """
-    budget = sizes.shared_tokens if is_decoding else sizes.alone_tokens
+    size = sizes.shared_tokens if is_decoding else sizes.alone_tokens
+    budget = size
     ordered = list(lanes)
     if step_index % 2:
         ordered.sort(key=lambda lane: lane.num_left)
     chosen: list[tuple[Lane, int]] = []
     for lane in ordered:
-        if budget <= 0:
-            break
-        end = chunk_end(lane, budget if chosen else _size(sizes, is_decoding=is_decoding))
-        chosen.append((lane, end))
-        budget -= end - lane.num_computed
+        end = chunk_end(lane, size)
+        if end - lane.num_computed <= budget:
+            chosen.append((lane, end))
+            budget -= end - lane.num_computed
     return chosen
-
-
-def _size(sizes: ChunkSizes, *, is_decoding: bool) -> int:
-    return sizes.shared_tokens if is_decoding else sizes.alone_tokens
 
 
 def chunk_end(lane: Lane, chunk_tokens: int) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ninfer.cache.store import TierSpace
+from ninfer.cache.tier_space import TierSpace
 from ninfer.core.request import RequestStats
 from ninfer.sched.lane import Lane
 from ninfer.sched.waiting import Waiting

@@ -15,8 +15,9 @@ from ninfer.cache.checks import require
 from ninfer.cache.identity import sha256
 from ninfer.cache.manager import CacheManager
 from ninfer.cache.recovery import recover
-from ninfer.cache.store import ContextStore, TierSpace
+from ninfer.cache.store import ContextStore
 from ninfer.cache.tier_handle import TierHandle
+from ninfer.cache.tier_space import TierSpace
 from ninfer.cache.transfers import Transfers
 from ninfer.core.request import (
     CacheParams,

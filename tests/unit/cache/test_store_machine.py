@@ -9,7 +9,8 @@ from ninfer.api.errors import InvariantBroken
 from ninfer.cache.checks import check
 from ninfer.cache.identity import encode_tokens
 from ninfer.cache.node import DEVICE
-from ninfer.cache.store import ContextStore, TierSpace
+from ninfer.cache.store import ContextStore
+from ninfer.cache.tier_space import TierSpace
 from ninfer.cache.valuation import is_evictable
 from ninfer.core.step import DeviceLayout
 from ninfer.obs.clock import SystemClock
