@@ -1,4 +1,4 @@
-"""The matcher `radix`: deepest first, spread over the path. Keeps no state."""
+"""The matcher `radix`: the deepest resume point of each tier. Keeps no state."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -22,7 +22,11 @@ class RadixConfig(PluginConfig):
 
 
 class RadixMatcher(CheckpointMatcher):
-    """Takes the deepest resume point, then points at half the distance to the root, again and again."""
+    """Takes the deepest resume point, and the deepest that does without the slowest tier it reads, and so on.
+
+    Between two such points each page costs the same to restore and nearly the same to compute, so one of the two
+    is always the cheapest.
+    """
 
     @classmethod
     def open(cls, context: MatcherContext, config: RadixConfig) -> "RadixMatcher":  # noqa: ARG003
@@ -32,10 +36,7 @@ class RadixMatcher(CheckpointMatcher):
     @override
     def candidates(self, prompt: PromptFacts, view: PrefixView) -> Sequence[Match]:
         """Return at most 7 resume points, deepest first."""
-        points = view.resume_points()
-        picked: list[Match] = []
-        at = len(points) - 1
-        while at >= 0 and len(picked) < _MAX_CANDIDATES:
-            picked.append(points[at])
-            at = at // 2 if at > 0 else -1
-        return picked
+        deepest: dict[int, Match] = {}
+        for match in view.resume_points():
+            deepest[match.tier_index] = match
+        return sorted(deepest.values(), key=lambda m: -m.position_tokens)[:_MAX_CANDIDATES]

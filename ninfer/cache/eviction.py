@@ -157,8 +157,7 @@ class Evictor:
     def _fate(self, stored: StoredObject, tier: int, value: float, rooms: "_Rooms") -> Victim:
         target: int | None = None
         rooms.plan_gone(stored, tier)
-        is_dead = not self._store.values.facts_of(stored, tier).is_reachable
-        if not rooms.remains(stored) and not is_dead:
+        if not rooms.remains(stored) and self._store.values.is_reachable(stored):
             target = self.target_below(stored, tier, value, rooms)
         victim = Victim(stored=stored, tier=tier, value=value, target=target)
         rooms.plan_move(victim)
@@ -227,10 +226,10 @@ class _Rooms:
 
     def remains(self, stored: StoredObject) -> bool:
         """Tell whether a valid replica is left that the plan does not give up."""
-        return any(
-            replica is not None and replica.is_valid and (id(stored), tier) not in self._gone
-            for tier, replica in enumerate(stored.replicas)
-        )
+        for tier, replica in enumerate(stored.replicas):
+            if replica is not None and replica.is_valid and (id(stored), tier) not in self._gone:
+                return True
+        return False
 
     def make(self, tier: int, num_bytes: int, below_value: float) -> bool:
         """Take room on a tier, displacing what is worth less; False if that is not enough."""

@@ -69,7 +69,11 @@ class StoredObject:
 
     def has_valid_below(self, tier: int) -> bool:
         """Tell whether a slower tier holds a valid replica."""
-        return any(r is not None and r.is_valid for r in self.replicas[tier + 1 :])
+        for slower in range(tier + 1, len(self.replicas)):
+            replica = self.replicas[slower]
+            if replica is not None and replica.is_valid:
+                return True
+        return False
 
     def has_replica(self) -> bool:
         """Tell whether any tier holds it or is about to."""

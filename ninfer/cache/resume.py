@@ -72,6 +72,7 @@ class Prefix:
         self.path = self._complete(tree.walk(root.domain, self._usable))
         self.num_device_pages = self._count_device_pages()
         self._slowest = self._slowest_tiers()
+        self._points: list[ResumePoint] | None = None
 
     def _complete(self, path: list[PageNode]) -> list[PageNode]:
         for depth, node in enumerate(path):
@@ -109,8 +110,11 @@ class Prefix:
         return ROOT
 
     def resume_points(self) -> list[ResumePoint]:
-        """Return every complete resume point, shallow to deep, root excluded."""
-        return [point for depth in range(len(self.path) + 1) for point in self._points_at(depth)]
+        """Return every complete resume point, shallow to deep, root excluded. Made once."""
+        if self._points is None:
+            depths = range(len(self.path) + 1)
+            self._points = [point for depth in depths for point in self._points_at(depth)]
+        return self._points
 
     def matches(self) -> Sequence[Match]:
         """Return the resume points as matchers see them."""

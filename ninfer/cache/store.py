@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ninfer.api import Clock, ImageFacts, ImageKey, ImageKind
 from ninfer.api.errors import InvariantBroken
-from ninfer.cache.identity import Digest, ImageHeader, domain_key, sha256
+from ninfer.cache.identity import HEADER_OVERHEAD_BYTES, Digest, ImageHeader, domain_key, sha256
 from ninfer.cache.ledger import ByteLedger
 from ninfer.cache.names import Names
 from ninfer.cache.node import DEVICE, PageNode, Replica, StateImage, StoredObject, page_of
@@ -70,8 +70,9 @@ class ContextStore:
 
     def bytes_on(self, stored: StoredObject, tier: int) -> int:
         """Return what an object takes of a lower tier's budget."""
-        header = self.names.header_of(stored).pack()
-        return self.spaces[tier - 1].stored_bytes(len(header), self.payload_bytes(stored))
+        node = page_of(stored)
+        header_bytes = HEADER_OVERHEAD_BYTES + len(node.domain) + len(node.tokens)
+        return self.spaces[tier - 1].stored_bytes(header_bytes, self.payload_bytes(stored))
 
     def root_of(self, salt: str) -> PageNode:
         """Return the start of a tenant's namespace."""

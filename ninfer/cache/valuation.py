@@ -78,7 +78,7 @@ class Valuation:
             last_use_s=stored.last_use_s,
             last_use_index=stored.last_use_index,
             has_lower_replica=stored.has_valid_below(tier),
-            is_reachable=self._is_reachable(stored),
+            is_reachable=self.is_reachable(stored),
             has_device_replica=tier != DEVICE and stored.valid_on(DEVICE) is not None,
         )
 
@@ -107,7 +107,8 @@ class Valuation:
             )
         )
 
-    def _is_reachable(self, stored: StoredObject) -> bool:
+    def is_reachable(self, stored: StoredObject) -> bool:
+        """Tell whether a resume point needs an object; what none needs is worth nothing."""
         if isinstance(stored, StateImage):
             return not stored.is_superseded
         return not self._has_state or page_of(stored).live_images > 0

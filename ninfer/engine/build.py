@@ -21,8 +21,8 @@ from ninfer.builtin.radix import RadixConfig, RadixMatcher
 from ninfer.cache.manager import CacheManager
 from ninfer.cache.recovery import recover
 from ninfer.cache.store import ContextStore
-from ninfer.cache.tier_space import TierSpace
 from ninfer.cache.tier_handle import TierHandle
+from ninfer.cache.tier_space import TierSpace
 from ninfer.cache.transfers import Transfers
 from ninfer.config.loading import LoadedSettings
 from ninfer.config.settings import Settings

@@ -22,6 +22,7 @@ from ninfer.core.request import (
 )
 from ninfer.core.step import StepRunner
 from ninfer.engine.counters import EngineCounters
+from ninfer.engine.garbage import GarbagePauses
 from ninfer.sched.scheduler import Scheduler
 
 _log = structlog.get_logger(__name__)
@@ -73,6 +74,7 @@ class EngineLoop:
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._is_stopping = False
         self._num_failed_steps = 0
+        self._garbage = GarbagePauses(parts.clock)
 
     # ---- from any thread ---------------------------------------------------------------------------
 
@@ -179,6 +181,7 @@ class EngineLoop:
             self._fail_step(error)
             return True
         self._num_failed_steps = 0
+        self._garbage.note_work()
         parts.scheduler.commit(plan, output)
         self.counters.count_step(plan, output, seconds=parts.clock.monotonic_s() - started_s)
         if parts.checks_every_step:
@@ -200,6 +203,8 @@ class EngineLoop:
         self.parts.scheduler.end_all(FinishReason.ERROR, f"the engine has stopped: {self.failure}")
 
     def _wait(self) -> None:
+        if not self.parts.scheduler.has_work:
+            self._garbage.collect_if_due()
         timeout_s = _IDLE_WAIT_S
         if self.parts.manager.transfers.num_waiting():
             timeout_s = _TRANSFER_WAIT_S
