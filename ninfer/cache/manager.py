@@ -155,6 +155,15 @@ class CacheManager:
         self._sealer.unwind(context)
         context.status = ContextStatus.ENDED
 
+    def rebuild_victims(self) -> None:
+        """Value everything stored anew. Cost: one walk over it; for an order that proved incomplete."""
+        for node in self.store.tree.nodes():
+            for tier in range(self.store.num_tiers):
+                self.store.values.offer(node, tier)
+                if node.image is not None:
+                    self.store.values.offer(node.image, tier)
+        self.store.revision += 1
+
     # ---- transfers ---------------------------------------------------------------------------------
 
     def poll(self) -> bool:

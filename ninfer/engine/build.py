@@ -45,7 +45,8 @@ from ninfer.plugins.opening import open_decoder, open_matcher, open_policy, open
 from ninfer.plugins.selection import Selection, select_plugins
 from ninfer.sched.chunks import ChunkSizes
 from ninfer.sched.drafting import Drafting
-from ninfer.sched.scheduler import Scheduler, SchedulerLimits
+from ninfer.sched.limits import SchedulerLimits
+from ninfer.sched.scheduler import Scheduler
 from ninfer.text.chat_template import ChatTemplate
 from ninfer.text.tokenizer import Tokenizer
 

@@ -1,7 +1,8 @@
 """The scheduler: plans steps and books their results. Owns queue and lanes; never looks at cache contents."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import structlog
 
 from ninfer.api import Clock, PlacementPolicy, PrefillObserved, Verdict
 from ninfer.cache.manager import CacheManager
@@ -18,7 +19,6 @@ from ninfer.core.request import (
 from ninfer.core.step import ChunkOutput, LaneChunk, StepOutput, StepPlan, StepRunner
 from ninfer.sched.admission import Admission
 from ninfer.sched.chunks import (
-    ChunkSizes,
     capture_points,
     choose_prefills,
     decode_chunk,
@@ -27,27 +27,12 @@ from ninfer.sched.chunks import (
 from ninfer.sched.drafting import Drafting
 from ninfer.sched.forks import Forks
 from ninfer.sched.lane import Lane
+from ninfer.sched.limits import SchedulerLimits
 from ninfer.sched.stats import finished_stats, waiting_stats
 from ninfer.sched.waiting import Waiting
 
+_log = structlog.get_logger(__name__)
 EventSink = Callable[[RequestEvent], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerLimits:
-    """Bounds of the scheduler.
-
-    Attributes:
-        chunk_sizes: prompt tokens per step.
-        max_queue: requests that may wait.
-        queue_timeout_s: how long one may wait.
-        max_head_passes: how often a blocked head may be passed.
-    """
-
-    chunk_sizes: ChunkSizes
-    max_queue: int
-    queue_timeout_s: float
-    max_head_passes: int
 
 
 class Scheduler:
@@ -93,6 +78,7 @@ class Scheduler:
         self._step_index = 0
         self.num_prompt_tokens = 0
         self.num_cached_tokens = 0
+        self.num_rebuilt = 0
 
     # ---- requests ----------------------------------------------------------------------------------
 
@@ -388,11 +374,23 @@ class Scheduler:
         self.lanes.clear()
 
     def fail_unplaceable(self) -> bool:
-        """End the head if nothing runs, nothing moves and it still cannot start; tell whether it did."""
+        """Look for what is wrong if nothing runs, nothing moves and the head still cannot start.
+
+        A head is tried once more with the victim orders made anew, and then ended. Neither should ever happen.
+
+        Returns:
+            True if anything was done.
+        """
         head = next(iter(self.admission.queue), None)
         is_stuck = not self.lanes and not self.admission.parked and head is not None
         if not is_stuck or head is None or self._manager.transfers.num_waiting():
             return False
+        if not head.was_retried:
+            _log.error("victims_incomplete", request_id=head.request.request_id)
+            self.num_rebuilt += 1
+            self._manager.rebuild_victims()
+            head.was_retried = True
+            return True
         self.admission.queue.remove(head)
         message = "the request could not be placed although nothing else runs"
         self._end_waiting(head, FinishReason.ERROR, message)

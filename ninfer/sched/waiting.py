@@ -19,6 +19,7 @@ class Waiting:
         blocked_revision: revision of the store at which it could not start; looked at again when that changed.
         num_passed: later requests that started before it while it was the head.
         num_waits: times it had to wait for copies that make room.
+        was_retried: it could not be placed on an idle engine once.
         context: what it holds while its transfers run, None in the queue.
         lane: lane number it got, with a context.
     """
@@ -29,6 +30,7 @@ class Waiting:
     blocked_revision: int | None = None
     num_passed: int = 0
     num_waits: int = 0
+    was_retried: bool = False
     context: LaneContext | None = None
     lane: int = -1
 

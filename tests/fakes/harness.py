@@ -30,7 +30,8 @@ from ninfer.engine.engine import EngineLoop, EngineParts
 from ninfer.obs.clock import SystemClock
 from ninfer.sched.chunks import ChunkSizes
 from ninfer.sched.drafting import Drafting
-from ninfer.sched.scheduler import Scheduler, SchedulerLimits
+from ninfer.sched.limits import SchedulerLimits
+from ninfer.sched.scheduler import Scheduler
 from tests.fakes.model import FakeDevice
 
 
@@ -209,6 +210,7 @@ class Harness:
         assert self.store.num_leased_pages == 0
         assert self.store.num_gone_pages == 0
         assert not self.device.open_lanes
+        assert self.scheduler.num_rebuilt == 0
         for ledger, gone in zip(self.store.ledgers, self.store.gone_bytes, strict=True):
             assert ledger.reserved_bytes == 0
             assert gone == 0
