@@ -5,7 +5,7 @@ token path, and adds queues, leases, deadlines, metrics and error translation ar
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -52,6 +52,11 @@ class HostAllocator(Protocol):
         ...
 
 
+def newest_first(records: Sequence[ImageRecord]) -> list[ImageRecord]:
+    """Order records given oldest first: the default of `TierContext.by_value`."""
+    return list(reversed(records))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierContext:
     """What the core hands to a tier when it opens it. Grows by fields with defaults.
@@ -67,6 +72,9 @@ class TierContext:
         clock: source of time.
         host_allocator: for tiers in host memory.
         cache_dir: folder for files of ninfer on this machine; created private to the user.
+        by_value: orders stored images, given oldest first, most valuable first: for a durable tier that finds
+            more than its capacity when it opens and must choose what to keep. No image comes before one that it
+            is of no use without. Cheap and pure; may raise nothing.
     """
 
     tier_name: str
@@ -77,6 +85,7 @@ class TierContext:
     page_image_bytes: int = 0
     state_image_bytes: int = 0
     cache_dir: Path = field(default_factory=Path)
+    by_value: Callable[[Sequence[ImageRecord]], Sequence[ImageRecord]] = newest_first
 
 
 class PutStatus(StrEnum):

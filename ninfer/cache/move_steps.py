@@ -1,9 +1,9 @@
 """How one batch of images is copied, for each kind of way. Runs on worker threads; keeps no state but buffers."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ninfer.api import ImageKind, PutItem, PutStatus, ReadItem, ReadStatus
 from ninfer.cache.identity import ImageHeader
@@ -12,6 +12,9 @@ from ninfer.core.step import DeviceCopier
 
 if TYPE_CHECKING:
     from ninfer.cache.transfers import Move
+
+_PIECE_BYTES: Final = 4 << 20
+"""Images read before they are copied on: few enough that the copy finds them in the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +75,17 @@ class MoveSteps:
         handle = self._handles[moves[0].source - 1]
         if handle.capabilities.addressable:
             return [self._restore_in_place(handle, move, guard) for move in moves]
+        results: list[StepResult] = []
+        for piece in _pieces(moves):
+            if guard.is_cancelled():
+                results += [_GIVEN_UP] * len(piece)
+            else:
+                results += self._restore_piece(handle, piece, guard)
+        return results
+
+    def _restore_piece(
+        self, handle: TierHandle, moves: "Sequence[Move]", guard: "_DeviceGuard"
+    ) -> list[StepResult]:
         buffers = self._staging(moves)
         items = [
             ReadItem(key=move.key, buffer=buffer)
@@ -197,11 +211,11 @@ class _DeviceGuard:
     ) -> None:
         self._copier = copier
         self._lock = lock
-        self._is_cancelled = is_cancelled
+        self.is_cancelled = is_cancelled
 
     def copy_in(self, move: "Move", buffer: memoryview) -> StepResult:
         with self._lock:
-            if self._is_cancelled():
+            if self.is_cancelled():
                 return _GIVEN_UP
             if move.kind is ImageKind.STATE:
                 self._copier.copy_state_in(move.location, buffer)
@@ -211,13 +225,24 @@ class _DeviceGuard:
 
     def copy_out(self, move: "Move", buffer: memoryview) -> StepResult:
         with self._lock:
-            if self._is_cancelled():
+            if self.is_cancelled():
                 return _GIVEN_UP
             if move.kind is ImageKind.STATE:
                 self._copier.copy_state_out(move.location, buffer)
             else:
                 self._copier.copy_page_out(move.location, buffer)
         return _DONE
+
+
+def _pieces(moves: "Sequence[Move]") -> "Iterator[Sequence[Move]]":
+    """Cut a batch into parts of at most `_PIECE_BYTES`, or of one move."""
+    first, num_bytes = 0, 0
+    for at, move in enumerate(moves):
+        if at > first and num_bytes + move.num_bytes > _PIECE_BYTES:
+            yield moves[first:at]
+            first, num_bytes = at, 0
+        num_bytes += move.num_bytes
+    yield moves[first:]
 
 
 def _is_expected(move: "Move", packed: bytes) -> bool:

@@ -1,9 +1,10 @@
 """Takes over what a durable tier kept from an earlier process. Reads no payload."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ninfer.api import ImageKey, ImageKind
-from ninfer.cache.identity import ImageHeader
+from ninfer.api import ImageKey, ImageKind, ImageRecord
+from ninfer.cache.identity import TOKEN_BYTES, ImageHeader
 from ninfer.cache.node import PageNode
 from ninfer.cache.store import ContextStore
 from ninfer.cache.tier_handle import TierHandle
@@ -25,7 +26,7 @@ class Recovered:
 def recover(store: ContextStore, handle: TierHandle, tier: int) -> Recovered:
     """Rebuild the tree from the headers of a tier; drop what cannot be used.
 
-    The most recently used images are kept if the tier is smaller than it was. An image whose prefix is not stored
+    The most valuable images are kept if the tier is smaller than it was, see `by_value`. An image whose prefix is not stored
     anywhere is of no use.
 
     Args:
@@ -33,7 +34,10 @@ def recover(store: ContextStore, handle: TierHandle, tier: int) -> Recovered:
         handle: the tier.
         tier: its index.
     """
-    found: list[tuple[ImageHeader, ImageKey, int]] = []
+    by_digest: dict[bytes, PageNode] = {}
+    for node in store.tree.nodes():
+        by_digest[store.names.digest_of(node)] = node
+    found: list[_Found] = []
     unusable: list[ImageKey] = []
     for record in handle.records():
         header = ImageHeader.unpack(record.header)
@@ -41,22 +45,86 @@ def recover(store: ContextStore, handle: TierHandle, tier: int) -> Recovered:
             unusable.append(record.key)
         else:
             num_bytes = handle.stored_bytes(len(record.header), record.num_bytes)
-            found.append((header, record.key, num_bytes))
-    found.sort(key=lambda item: (-item[0].last_use_unix_s, item[0].end_tokens, item[0].kind))
+            found.append(_Found(header=header, key=record.key, num_bytes=num_bytes))
+    found = _most_valuable_first(found, lambda digest: digest in by_digest)
     waiting = _within_capacity(found, store.ledgers[tier - 1].free_bytes, unusable)
-    waiting.sort(key=lambda item: (item[0].end_tokens, item[0].kind))
+    waiting.sort(key=lambda item: (item.header.end_tokens, item.header.kind))
     num_kept = 0
-    by_digest: dict[bytes, PageNode] = {}
-    for node in store.tree.nodes():
-        by_digest[store.names.digest_of(node)] = node
-    for header, key, num_bytes in waiting:
-        if _take_over(store, header, key, tier, num_bytes, by_digest):
+    for item in waiting:
+        if _take_over(store, item, tier, by_digest):
             num_kept += 1
         else:
-            unusable.append(key)
+            unusable.append(item.key)
     if unusable:
         handle.delete(unusable)
     return Recovered(num_kept=num_kept, num_dropped=len(unusable))
+
+
+def by_value(records: Sequence[ImageRecord]) -> list[ImageRecord]:
+    """Order images most valuable first, so that whatever part from the front is kept can be used.
+
+    Contexts by their last use; of a context the head before the tail and pages before the state at their end. An
+    image counts as used when anything behind it was. Images whose prefix is not among `records` go last, behind them
+    what has no header of ours.
+    """
+    found: list[_Found] = []
+    foreign: list[ImageRecord] = []
+    of_key: dict[ImageKey, ImageRecord] = {}
+    for record in records:
+        header = ImageHeader.unpack(record.header)
+        if header is None:
+            foreign.append(record)
+        else:
+            of_key[record.key] = record
+            found.append(_Found(header=header, key=record.key))
+    return [of_key[item.key] for item in _most_valuable_first(found, lambda _: False)] + foreign
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Found:
+    """An image of a tier: its header, its name and what it takes there."""
+
+    header: ImageHeader
+    key: ImageKey
+    num_bytes: int = 0
+
+
+def _most_valuable_first(
+    found: Sequence[_Found], is_known: Callable[[bytes], bool]
+) -> list[_Found]:
+    """Order images; `is_known` tells whether the page of a digest is stored elsewhere."""
+    pages = [item for item in found if item.header.kind is ImageKind.PAGE]
+    by_digest = {item.key.digest: item for item in pages}
+    by_path = {(p.header.parent_digest, p.header.domain, p.header.tokens): p for p in pages}
+
+    def page_before(item: _Found) -> _Found | None:
+        header = item.header
+        if header.kind is ImageKind.PAGE:
+            return by_digest.get(header.parent_digest)
+        return by_path.get((header.parent_digest, header.domain, header.tokens))
+
+    heads_first = sorted(found, key=_head_first)
+    last_use = {item.key: item.header.last_use_unix_s for item in found}
+    for item in reversed(heads_first):
+        before = page_before(item)
+        if before is not None:
+            last_use[before.key] = max(last_use[before.key], last_use[item.key])
+    has_prefix: dict[ImageKey, bool] = {}
+    for item in heads_first:
+        header, before = item.header, page_before(item)
+        if before is not None:
+            has_prefix[item.key] = has_prefix.get(before.key, False)
+        elif (
+            header.kind is ImageKind.PAGE and len(header.tokens) == header.end_tokens * TOKEN_BYTES
+        ):
+            has_prefix[item.key] = True
+        else:
+            has_prefix[item.key] = is_known(header.parent_digest)
+    return sorted(heads_first, key=lambda item: (not has_prefix[item.key], -last_use[item.key]))
+
+
+def _head_first(item: _Found) -> tuple[int, bool]:
+    return item.header.end_tokens, item.header.kind is ImageKind.STATE
 
 
 def _payload_bytes(store: ContextStore, header: ImageHeader) -> int:
@@ -66,35 +134,31 @@ def _payload_bytes(store: ContextStore, header: ImageHeader) -> int:
 
 
 def _within_capacity(
-    found: list[tuple[ImageHeader, ImageKey, int]], free_bytes: int, unusable: list[ImageKey]
-) -> list[tuple[ImageHeader, ImageKey, int]]:
+    found: Sequence[_Found], free_bytes: int, unusable: list[ImageKey]
+) -> list[_Found]:
     kept = []
     for item in found:
-        if item[2] <= free_bytes:
-            free_bytes -= item[2]
+        if item.num_bytes <= free_bytes:
+            free_bytes -= item.num_bytes
             kept.append(item)
         else:
             free_bytes = 0
-            unusable.append(item[1])
+            unusable.append(item.key)
     return kept
 
 
 def _take_over(
-    store: ContextStore,
-    header: ImageHeader,
-    key: ImageKey,
-    tier: int,
-    num_bytes: int,
-    by_digest: dict[bytes, PageNode],
+    store: ContextStore, item: _Found, tier: int, by_digest: dict[bytes, PageNode]
 ) -> bool:
+    header = item.header
     root = store.tree.root(header.domain)
     by_digest.setdefault(store.names.digest_of(root), root)
     parent = by_digest.get(header.parent_digest)
     if parent is None or parent.is_tail:
         return False
-    stored = store.restore_record(parent, header, tier, num_bytes)
+    stored = store.restore_record(parent, header, tier, item.num_bytes)
     if stored is None:
         return False
     if isinstance(stored, PageNode):
         by_digest[store.names.digest_of(stored)] = stored
-    return store.names.key_of(stored) == key
+    return store.names.key_of(stored) == item.key

@@ -19,7 +19,7 @@ from ninfer.api import (
 from ninfer.builtin.lru import LruConfig, LruPolicy
 from ninfer.builtin.radix import RadixConfig, RadixMatcher
 from ninfer.cache.manager import CacheManager
-from ninfer.cache.recovery import recover
+from ninfer.cache.recovery import by_value, recover
 from ninfer.cache.store import ContextStore
 from ninfer.cache.tier_handle import TierHandle
 from ninfer.cache.tier_space import TierSpace
@@ -34,7 +34,7 @@ from ninfer.engine.served_model import LoadedModel, load_served_model
 from ninfer.engine.service import EngineService
 from ninfer.exec.calibrate import PrefillSpeed, calibrate_prefill
 from ninfer.exec.device_copy import build_copier
-from ninfer.exec.host_memory import HostMemory
+from ninfer.exec.host_memory import HostMemory, trim_heap
 from ninfer.exec.memory import plan_pages
 from ninfer.exec.runner import ModelRunner
 from ninfer.kernels.kv_pool import KvPool
@@ -153,6 +153,7 @@ def _open_device(
         reason=budget.reason,
         prefill_tokens_per_s=round(speed.tokens_per_s),
     )
+    trim_heap()
     fitting = budget.num_pages * PAGE_SIZE_TOKENS - slack_tokens
     return _Device(
         runner=runner, pool=pool, speed=speed, max_context_tokens=min(max_context, fitting)
@@ -281,6 +282,7 @@ def _open_tiers(
             page_image_bytes=layout.page_image_bytes,
             state_image_bytes=layout.state_image_bytes,
             cache_dir=settings.cache.dir,
+            by_value=by_value,
         )
         tier = open_tier(chosen, context)
         handles.append(TierHandle(chosen.name, tier, plugin=chosen.record.name))

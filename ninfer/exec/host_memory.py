@@ -1,5 +1,7 @@
 """Host memory that a device copies to and from fast. Knows nothing about what is stored in it."""
 
+import ctypes
+import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -82,3 +84,14 @@ def pin_ranges(address: int, num_bytes: int) -> Iterator[tuple[int, int]]:
         border = min((address // PIN_CHUNK_BYTES + 1) * PIN_CHUNK_BYTES, end)
         yield address, border - address
         address = border
+
+
+def trim_heap() -> None:
+    """Give memory that loading freed back to the system, where the C library can (glibc); elsewhere do nothing."""
+    if not sys.platform.startswith("linux"):
+        return
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):
+        return
+    trim(0)

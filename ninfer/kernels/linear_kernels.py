@@ -16,6 +16,10 @@ KernelName = Literal["plain", "upcast", "half", "int8", "int4"]
 MAX_HALF: Final = 65504.0
 """Largest float16."""
 
+_PACKED_INPUTS: Final = 512
+_PACKED_OUTPUTS: Final = 16
+"""FBGEMM packs float16 matrices in blocks of this size and fills them up (measured: 1.78 times for 576 inputs)."""
+
 
 class MatrixKernel(Protocol):
     """A weight in the form one kernel wants."""
@@ -71,7 +75,9 @@ class HalfKernel:
             raise ValueError("a weight is too large for float16")
         self._packed = torch.ops.quantized.linear_prepack_fp16(dense.float().contiguous(), None)
         self._multiply = torch.ops.quantized.linear_dynamic_fp16.default
-        self.weight_bytes = dense.numel() * 2
+        num_outputs, num_inputs = dense.shape
+        padded_inputs = -(-num_inputs // _PACKED_INPUTS) * _PACKED_INPUTS
+        self.weight_bytes = -(-num_outputs // _PACKED_OUTPUTS) * _PACKED_OUTPUTS * padded_inputs * 2
 
     def __call__(self, x: Tensor) -> Tensor:
         """See `MatrixKernel`."""
