@@ -27,6 +27,7 @@ class StepResult:
 
 _DONE = StepResult(outcome="done")
 _GIVEN_UP = StepResult(outcome="given_up")
+_LOST = StepResult(outcome="source_lost", message="the copy failed")
 
 
 class MoveSteps:
@@ -75,18 +76,32 @@ class MoveSteps:
         handle = self._handles[moves[0].source - 1]
         if handle.capabilities.addressable:
             return [self._restore_in_place(handle, move, guard) for move in moves]
-        results: list[StepResult] = []
-        for piece in _pieces(moves):
-            if guard.is_cancelled():
-                results += [_GIVEN_UP] * len(piece)
-            else:
-                results += self._restore_piece(handle, piece, guard)
-        return results
+        pieces = list(_pieces(moves))
+        ended: list[Sequence[StepResult]] = [[_LOST] * len(piece) for piece in pieces]
 
+        def restore(lane: int, held: bytearray) -> None:
+            for at in range(lane, len(pieces), 2):
+                ended[at] = self._restore_piece(handle, pieces[at], held, guard)
+
+        lanes = [self._held(lane, max(map(_num_bytes, pieces))) for lane in (0, 1)]
+        if len(pieces) == 1:
+            restore(0, lanes[0])
+        else:
+            helper = threading.Thread(target=restore, args=(1, lanes[1]), daemon=True)
+            helper.start()
+            try:
+                restore(0, lanes[0])
+            finally:
+                helper.join()
+        return [result for results in ended for result in results]
+
+    @staticmethod
     def _restore_piece(
-        self, handle: TierHandle, moves: "Sequence[Move]", guard: "_DeviceGuard"
+        handle: TierHandle, moves: "Sequence[Move]", held: bytearray, guard: "_DeviceGuard"
     ) -> list[StepResult]:
-        buffers = self._staging(moves)
+        if guard.is_cancelled():
+            return [_GIVEN_UP] * len(moves)
+        buffers = _cut(held, moves)
         items = [
             ReadItem(key=move.key, buffer=buffer)
             for move, buffer in zip(moves, buffers, strict=True)
@@ -191,16 +206,14 @@ class MoveSteps:
 
     def _staging(self, moves: "Sequence[Move]") -> list[memoryview]:
         """Return a buffer per move, from memory this thread keeps."""
-        total = sum(move.num_bytes for move in moves)
-        held: bytearray | None = self._buffers.__dict__.get("held")
-        if held is None or len(held) < total:
-            held = bytearray(total)
-            self._buffers.held = held
-        whole, at, views = memoryview(held), 0, []
-        for move in moves:
-            views.append(whole[at : at + move.num_bytes])
-            at += move.num_bytes
-        return views
+        return _cut(self._held(0, _num_bytes(moves)), moves)
+
+    def _held(self, lane: int, num_bytes: int) -> bytearray:
+        """Return at least `num_bytes` of memory that this thread keeps for a lane."""
+        lanes: dict[int, bytearray] = self._buffers.__dict__.setdefault("lanes", {})
+        if len(lanes.get(lane, b"")) < num_bytes:
+            lanes[lane] = bytearray(num_bytes)
+        return lanes[lane]
 
 
 class _DeviceGuard:
@@ -243,6 +256,19 @@ def _pieces(moves: "Sequence[Move]") -> "Iterator[Sequence[Move]]":
             first, num_bytes = at, 0
         num_bytes += move.num_bytes
     yield moves[first:]
+
+
+def _num_bytes(moves: "Sequence[Move]") -> int:
+    return sum(move.num_bytes for move in moves)
+
+
+def _cut(held: bytearray, moves: "Sequence[Move]") -> list[memoryview]:
+    """Return a part of `held` for each move."""
+    whole, at, views = memoryview(held), 0, []
+    for move in moves:
+        views.append(whole[at : at + move.num_bytes])
+        at += move.num_bytes
+    return views
 
 
 def _is_expected(move: "Move", packed: bytes) -> bool:

@@ -60,7 +60,7 @@ class EngineSection(Section):
     prefill_chunk_tokens_shared: PositiveCount = 128
     """Prompt tokens computed in one step while other requests generate. Unit: tokens."""
     max_queue: PositiveCount = 256
-    """Requests that may wait; more are refused with HTTP 503. Unit: requests."""
+    """Requests that may wait; more are refused with HTTP 429. Unit: requests."""
     queue_timeout: Duration = 300.0
     """How long a request may wait to start. Unit: duration ("300s", "5m"); a plain number is seconds."""
     max_head_passes: Count = 16

@@ -62,10 +62,6 @@ def test_life_of_a_server(server):
     assert server.stop() == 0
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a disk store over its new cap drops starts of contexts and what lies far back",
-)
 def test_a_smaller_disk_keeps_the_most_recent(server):
     client = Client(server)
     body = ask_all(client)[-1][0]

@@ -19,6 +19,17 @@ class Run:
         return self.start + self.count
 
 
+def joined(runs: Iterable[Run]) -> tuple[Run, ...]:
+    """Join runs that follow each other."""
+    found: list[Run] = []
+    for run in runs:
+        if found and found[-1].end == run.start:
+            found[-1] = Run(found[-1].start, found[-1].count + run.count)
+        else:
+            found.append(run)
+    return tuple(found)
+
+
 class Blocks:
     """Free runs below `num_blocks`, the length of the data file in blocks.
 

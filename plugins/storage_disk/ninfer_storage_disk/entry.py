@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ninfer.api import ImageKey, ImageKind
+from ninfer.api import ImageKey, ImageKind, ImageRecord
 from ninfer_storage_disk.blocks import Run
 
 LIVE_MAGIC: Final = b"NiL1"
@@ -51,6 +51,11 @@ class Entry:
     def entry_bytes(self) -> int:
         """Length in the journal."""
         return entry_bytes(len(self.key.digest), len(self.header), len(self.runs))
+
+    @property
+    def record(self) -> ImageRecord:
+        """What the core sees of it."""
+        return ImageRecord(key=self.key, header=self.header, num_bytes=self.num_bytes)
 
 
 def entry_bytes(digest_bytes: int, header_bytes: int, num_runs: int) -> int:

@@ -2,7 +2,7 @@
 
 import contextlib
 import errno
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +13,6 @@ from ninfer_storage_disk.directory import (
     Directory,
     charged_journal_bytes,
 )
-from ninfer_storage_disk.entry import Entry
 from ninfer_storage_disk.files import Files
 
 FIXED_BYTES: Final = 4 * STEP_BYTES
@@ -52,26 +51,10 @@ class Space:
         self.capacity_bytes = max(self.room_bytes - FIXED_BYTES, 0)
         self.blocks = Blocks(files.size(data) // block_bytes, [])
 
-    def choose_fitting(
-        self, live: Sequence[Entry], journal_bytes: int, image_bytes: Callable[[Entry], int]
-    ) -> tuple[list[Entry], list[Entry]]:
-        """Split entries into those that fit under the cap and those that do not, after the cap was lowered.
-
-        First the oldest ones go until the bytes fit, then those that lie behind the longest file allowed.
-        """
-        used = sum(image_bytes(entry) for entry in live)
-        kept: list[Entry] = []
-        dropped: list[Entry] = []
-        limit = (self.room_bytes - charged_journal_bytes(journal_bytes)) // self._block_bytes
-        for entry in live:
-            if used > self.capacity_bytes:
-                used -= image_bytes(entry)
-                dropped.append(entry)
-            elif any(run.end > limit for run in entry.runs):
-                dropped.append(entry)
-            else:
-                kept.append(entry)
-        return kept, dropped
+    def max_blocks(self, journal_bytes: int) -> int:
+        """Return the longest data file that the cap allows beside a journal of that length."""
+        room_bytes = self.room_bytes - charged_journal_bytes(journal_bytes)
+        return max(room_bytes // self._block_bytes, 0)
 
     def adopt(self, taken: Iterable[Run]) -> None:
         """Begin with `taken` in use and all other blocks of the file free."""

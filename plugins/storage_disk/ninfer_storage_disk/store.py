@@ -16,7 +16,8 @@ from threading import Lock
 from typing import Final
 
 from ninfer.api import ImageKey, PutResult, PutStatus, ReadStatus, TierUnavailable
-from ninfer_storage_disk.blocks import Run
+from ninfer.api.tier import newest_first
+from ninfer_storage_disk.blocks import Run, joined
 from ninfer_storage_disk.checksum import checksum
 from ninfer_storage_disk.directory import (
     DAMAGED_JOURNAL,
@@ -29,6 +30,7 @@ from ninfer_storage_disk.directory import (
 from ninfer_storage_disk.entry import Entry, entry_bytes
 from ninfer_storage_disk.filelock import try_lock
 from ninfer_storage_disk.files import Files
+from ninfer_storage_disk.fitting import ByValue, Fitting
 from ninfer_storage_disk.journal import Journal, JournalHead
 from ninfer_storage_disk.recovery import choose_live
 from ninfer_storage_disk.space import Space
@@ -75,7 +77,13 @@ class Store:
     """
 
     def __init__(
-        self, files: Files, directory: Directory, head: JournalHead, *, sync: bool
+        self,
+        files: Files,
+        directory: Directory,
+        head: JournalHead,
+        *,
+        sync: bool,
+        by_value: ByValue = newest_first,
     ) -> None:
         """Open or create the store of `head.fingerprint`.
 
@@ -84,6 +92,7 @@ class Store:
             directory: where the store is and what the cap is.
             head: fingerprint, and the length of blocks for a store that does not exist yet.
             sync: flush each batch.
+            by_value: orders images, most valuable first, if not all fit under the cap.
 
         Raises:
             TierUnavailable: another process or another tier has this store open.
@@ -93,6 +102,7 @@ class Store:
         self._index_lock = Lock()
         self._files = files
         self._sync = sync
+        self._by_value = by_value
         self._head = head
         self._directory = directory
         self._path = directory.store_path(head.fingerprint)
@@ -163,14 +173,12 @@ class Store:
         return ReadStatus.CORRUPT if self.find(entry.key) is entry else ReadStatus.MISSING
 
     def advise(self, entries: Sequence[Entry]) -> None:
-        """Announce reads of `entries`."""
-        spans = [
-            (run.start * self.block_bytes, run.count * self.block_bytes)
-            for entry in entries
-            for run in entry.runs
-        ]
-        with contextlib.suppress(OSError):
-            self._files.advise(self._data, spans)
+        """Announce reads of `entries` in this order, where they jump; the system sees a sequence coming by itself."""
+        stretches = joined(run for entry in entries for run in entry.runs)
+        spans = [(run.start * self.block_bytes, run.count * self.block_bytes) for run in stretches]
+        if len(spans) > 1:
+            with contextlib.suppress(OSError):
+                self._files.advise(self._data, spans[1:])
 
     def write(self, images: Sequence[NewImage]) -> list[PutResult]:
         """Store images with different keys, each all-or-nothing; they become durable together.
@@ -272,17 +280,18 @@ class Store:
             self._files, self._directory, self._path, self._data, block_bytes=self.block_bytes
         )
         live, dead = choose_live(entries, self._space.blocks.num_blocks, self.block_bytes)
-        live, too_many = self._space.choose_fitting(
-            live,
-            self._journal.size_bytes,
-            lambda entry: self.image_bytes(len(entry.header), entry.num_bytes),
-        )
-        if dead or too_many:
-            _log.warning(
-                "disk_images_dropped num_lost=%d num_over_cap=%d", len(dead), len(too_many)
-            )
-        for entry in [*dead, *too_many]:
+        if dead:
+            _log.warning("disk_images_lost path=%s num_images=%d", self._path, len(dead))
+        for entry in dead:
             self._journal.mark_dead(entry)
+        live = Fitting(
+            self._files,
+            self._data,
+            self._journal,
+            self._space,
+            block_bytes=self.block_bytes,
+            sync=self._sync,
+        ).fit(live, self._by_value, lambda e: self.image_bytes(len(e.header), e.num_bytes))
         self._sequence = max((entry.sequence for entry in entries), default=0)
         with self._index_lock:
             self._index = {entry.key: entry for entry in live}

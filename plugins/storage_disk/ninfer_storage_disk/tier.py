@@ -70,7 +70,13 @@ class DiskTier(StorageTier):
                 own = self._directory.store_path(head.fingerprint)
                 for name in self._directory.reclaim(own, int(config.capacity) // 2):
                     _log.warning("disk_store_reclaimed tier=%s store=%s", context.tier_name, name)
-            self._store = Store(files, self._directory, head, sync=config.sync == "batch")
+            self._store = Store(
+                files,
+                self._directory,
+                head,
+                sync=config.sync == "batch",
+                by_value=context.by_value,
+            )
         except OSError as error:
             raise TierUnavailable(
                 f"disk tier {context.tier_name!r} cannot open {root}: {error}"
@@ -145,10 +151,7 @@ class DiskTier(StorageTier):
     @override
     def records(self) -> Iterator[ImageRecord]:
         self._require_open()
-        return iter([
-            ImageRecord(key=entry.key, header=entry.header, num_bytes=entry.num_bytes)
-            for entry in self._store.entries()
-        ])
+        return iter([entry.record for entry in self._store.entries()])
 
     @override
     def close(self) -> None:

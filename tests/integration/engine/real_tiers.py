@@ -7,6 +7,7 @@ from ninfer_storage_host.config import HostConfig
 from ninfer_storage_host.tier import HostTier
 
 from ninfer.api import TierContext
+from ninfer.cache.recovery import by_value
 from ninfer.exec.host_memory import HostMemory
 from ninfer.obs.clock import SystemClock
 
@@ -23,6 +24,7 @@ def open_tiers(folder, page_bytes, *, host_pages, disk_pages):
         host_allocator=HostMemory(torch.device("cpu")),
         page_image_bytes=page_bytes,
         cache_dir=folder,
+        by_value=by_value,
     )
     tiers = []
     if host_pages:

@@ -78,4 +78,5 @@ def test_appending_never_waits_for_the_disk(tmp_path):
     )
     drain.start()
     log.close()
+    drain.join()
     os.close(reader)
