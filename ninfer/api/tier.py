@@ -74,7 +74,7 @@ class TierContext:
         cache_dir: folder for files of ninfer on this machine; created private to the user.
         by_value: orders stored images, given oldest first, most valuable first: for a durable tier that finds
             more than its capacity when it opens and must choose what to keep. No image comes before one that it
-            is of no use without. Cheap and pure; may raise nothing.
+            is of no use without. Pure; called while opening.
     """
 
     tier_name: str

@@ -13,8 +13,10 @@ from ninfer.core.step import DeviceCopier
 if TYPE_CHECKING:
     from ninfer.cache.transfers import Move
 
-_PIECE_BYTES: Final = 4 << 20
+_PIECE_BYTES: Final = 1 << 20
 """Images read before they are copied on: few enough that the copy finds them in the processor's cache."""
+
+_NUM_LANES: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +29,6 @@ class StepResult:
 
 _DONE = StepResult(outcome="done")
 _GIVEN_UP = StepResult(outcome="given_up")
-_LOST = StepResult(outcome="source_lost", message="the copy failed")
 
 
 class MoveSteps:
@@ -43,6 +44,7 @@ class MoveSteps:
         self._handles = list(handles)
         self._copier = copier
         self._buffers = threading.local()
+        self._count_lock = threading.Lock()
 
     def run(
         self, moves: "Sequence[Move]", lock: threading.Lock, is_cancelled: Callable[[], bool]
@@ -77,27 +79,44 @@ class MoveSteps:
         if handle.capabilities.addressable:
             return [self._restore_in_place(handle, move, guard) for move in moves]
         pieces = list(_pieces(moves))
-        ended: list[Sequence[StepResult]] = [[_LOST] * len(piece) for piece in pieces]
+        if len(pieces) == 1:
+            return self._restore_piece(handle, moves, self._held(0, _num_bytes(moves)), guard)
+        return self._restore_in_lanes(handle, pieces, guard)
+
+    def _restore_in_lanes(
+        self, handle: TierHandle, pieces: "Sequence[Sequence[Move]]", guard: "_DeviceGuard"
+    ) -> list[StepResult]:
+        """Restore every other piece on a second thread: one reads while the other verifies and copies."""
+        ended: list[list[StepResult]] = [[] for _ in pieces]
+        problems: list[Exception] = []
+        num_bytes = max(map(_num_bytes, pieces))
 
         def restore(lane: int, held: bytearray) -> None:
-            for at in range(lane, len(pieces), 2):
-                ended[at] = self._restore_piece(handle, pieces[at], held, guard)
-
-        lanes = [self._held(lane, max(map(_num_bytes, pieces))) for lane in (0, 1)]
-        if len(pieces) == 1:
-            restore(0, lanes[0])
-        else:
-            helper = threading.Thread(target=restore, args=(1, lanes[1]), daemon=True)
-            helper.start()
             try:
-                restore(0, lanes[0])
-            finally:
-                helper.join()
+                for at in range(lane, len(pieces), _NUM_LANES):
+                    ended[at] = self._restore_piece(handle, pieces[at], held, guard)
+            except Exception as problem:  # noqa: BLE001 - raised again below, on the worker's thread
+                problems.append(problem)
+
+        helpers = [
+            threading.Thread(target=restore, args=(n, self._held(n, num_bytes)), daemon=True)
+            for n in range(1, _NUM_LANES)
+        ]
+        for helper in helpers:
+            helper.start()
+        restore(0, self._held(0, num_bytes))
+        for helper in helpers:
+            helper.join()
+        if problems:
+            raise problems[0]
         return [result for results in ended for result in results]
 
-    @staticmethod
     def _restore_piece(
-        handle: TierHandle, moves: "Sequence[Move]", held: bytearray, guard: "_DeviceGuard"
+        self,
+        handle: TierHandle,
+        moves: "Sequence[Move]",
+        held: bytearray,
+        guard: "_DeviceGuard",
     ) -> list[StepResult]:
         if guard.is_cancelled():
             return [_GIVEN_UP] * len(moves)
@@ -111,7 +130,8 @@ class MoveSteps:
             status = read.status
             if status is ReadStatus.READ and not _is_expected(move, read.header):
                 status = ReadStatus.CORRUPT
-            handle.count_read(status, move.num_bytes)
+            with self._count_lock:
+                handle.count_read(status, move.num_bytes)
             if status is ReadStatus.READ:
                 results.append(guard.copy_in(move, buffer))
             else:

@@ -73,5 +73,6 @@ def test_a_smaller_disk_keeps_the_most_recent(server):
     body, record = client.chat(CONTEXTS[-1], max_tokens=4)
     assert_cached(body)
     assert record["restored_bytes"]["disk"] > 0
+    # Of the oldest context at most the first page is left: its opening tokens were reused by all others.
     body, _ = client.chat(CONTEXTS[0], max_tokens=4)
-    assert cached(body) < 64
+    assert cached(body) <= 64

@@ -115,9 +115,9 @@ class StoppedClock:
 CAPACITY = 600 << 10
 
 
-def open_tier(root, files=None, sync="batch", capacity=CAPACITY):
+def open_tier(root, files=None, sync="batch", capacity=CAPACITY, **options):
     context = TierContext(
-        tier_name="d", fingerprint=b"f" * 32, clock=StoppedClock(), host_allocator=None
+        tier_name="d", fingerprint=b"f" * 32, clock=StoppedClock(), host_allocator=None, **options
     )
     return DiskTier(context, DiskConfig(path=root, capacity=capacity, sync=sync), files or Files())
 
