@@ -40,7 +40,7 @@ class ModelTime:
 
 def measure(bench: Bench) -> list[Row]:
     model_time = ModelTime()
-    num_new, rounds = bench.pick(64, 12), bench.pick(5, 1)
+    num_new, rounds = bench.pick(64, 12), bench.pick(3, 1)
     engines = {name: _engine(bench, name) for name in FORMATS}
     rates: dict[tuple[str, int], list[float]] = defaultdict(list)
     shares: dict[str, list[tuple[float, float]]] = defaultdict(list)
