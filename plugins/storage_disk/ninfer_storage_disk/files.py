@@ -11,8 +11,8 @@ from typing import Final
 _OPEN_FLAGS: Final = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _MAX_IO_BYTES: Final = 64 << 20
 _READ_BYTES: Final = 512 << 10
-"""Reads end at multiples of this, so that the page cache keeps the file in large pieces: a third less time for each
-later read (measured on ext4)."""
+"""Reads end at multiples of this; the page cache then keeps the file in slightly larger pieces (measured on ext4: a tenth
+less time for later reads)."""
 
 
 class Files:
@@ -53,6 +53,10 @@ class Files:
             return os.path.samestat(os.fstat(handle), os.stat(path))  # noqa: PTH116 - half the time
         except FileNotFoundError:
             return False
+
+    def is_deleted(self, handle: int) -> bool:
+        """Tell whether no name leads to the open file any more. Cheaper than `is_at`."""
+        return os.fstat(handle).st_nlink == 0
 
     def read_at(self, handle: int, buffer: memoryview, offset: int) -> int:
         """Fill `buffer` from `offset`; return the bytes read, fewer only at the end of the file."""

@@ -146,16 +146,16 @@ class Store:
         with self._index_lock:
             return list(self._index.values())
 
-    def is_present(self) -> bool:
-        """Tell whether the data file is still where it was opened."""
-        return self._files.is_at(self._data, self._path / DATA)
+    def is_deleted(self) -> bool:
+        """Tell whether somebody deleted the data file."""
+        return self._files.is_deleted(self._data)
 
     def restore_files(self) -> None:
         """Repair what somebody deleted under us. Needs `write_lock`. Raises OSError.
 
         A missing journal is written again; without the data file all images are forgotten.
         """
-        if not self.is_present():
+        if not self._files.is_at(self._data, self._path / DATA):
             self._start_over()
         elif not self._journal.is_present():
             self._journal.rewrite(self.entries(), sync=self._sync)

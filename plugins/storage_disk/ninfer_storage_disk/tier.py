@@ -184,7 +184,7 @@ class DiskTier(StorageTier):
         )
 
     def _read_all(self, items: Sequence[ReadItem]) -> list[ReadResult]:
-        if not self._store.is_present():
+        if self._store.is_deleted():
             with self._store.write_lock:
                 if error := self._ensure_present():
                     return [ReadResult(status=ReadStatus.FAILED, message=str(error))] * len(items)
