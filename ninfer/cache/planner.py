@@ -101,10 +101,12 @@ class Planner:
         direct = self._layout(need, prefix, deepest)
         if deepest.slowest_tier == DEVICE and self._fits_free(need, direct):
             return direct
+        # Deepest first: what makes room for it spares all that shallower candidates read too.
+        rooms: dict[int, EvictionPlan] = {}
         outcomes = [
             outcome
             for point in self._candidates(need, prefix, deepest)
-            if (outcome := self._outcome(need, prefix, point)) is not None
+            if (outcome := self._outcome(need, prefix, point, rooms)) is not None
         ]
         best = min(outcomes, key=lambda outcome: outcome.price_s, default=None)
         return None if best is None or best.waits else best
@@ -162,11 +164,15 @@ class Planner:
             revision=self._store.revision,
         )
 
-    def _outcome(self, need: Need, prefix: Prefix, point: ResumePoint) -> Outcome | None:
+    def _outcome(
+        self, need: Need, prefix: Prefix, point: ResumePoint, rooms: dict[int, EvictionPlan]
+    ) -> Outcome | None:
         layout = self._layout(need, prefix, point)
-        leased = self._lease(prefix, point)
-        eviction = self._room_for(need, layout.num_new_pages)
-        self._release(leased)
+        eviction = rooms.get(layout.num_new_pages)
+        if eviction is None or not eviction.is_enough:
+            leased = self._lease(prefix, point)
+            eviction = rooms[layout.num_new_pages] = self._room_for(need, layout.num_new_pages)
+            self._release(leased)
         if not eviction.is_enough:
             return None
         facts = self._facts(need, layout, eviction)

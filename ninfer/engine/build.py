@@ -1,5 +1,6 @@
 """The composition root: settings and plugins become a running engine. The only place that knows all parts."""
 
+import queue
 import threading
 from dataclasses import dataclass
 
@@ -76,6 +77,13 @@ class _Device:
     max_context_tokens: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Composed:
+    loop: EngineLoop
+    info: ModelInfo
+    model: LoadedModel
+
+
 def build_engine(loaded: LoadedSettings, catalog: PluginCatalog) -> BuiltEngine:
     """Load the model, open the plugins and start the engine thread.
 
@@ -88,8 +96,38 @@ def build_engine(loaded: LoadedSettings, catalog: PluginCatalog) -> BuiltEngine:
         PluginError: a configured plugin is broken or does not open.
         ModelError: the model cannot be used.
 
-    Blocks for seconds; reads the whole model.
+    Blocks for seconds; reads the whole model. All of it happens on the engine thread: the OpenMP runtime keeps a team
+    of threads for every thread that ever computed, and as soon as teams outnumber processors each parallel region
+    starts by waking sleepers, which doubles the time of a decode step.
     """
+    results: queue.SimpleQueue[_Composed | BaseException] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            composed = _compose(loaded, catalog)
+        except BaseException as error:  # noqa: BLE001 - raised again where the engine was asked for
+            results.put(error)
+            return
+        results.put(composed)
+        composed.loop.run()
+
+    thread = threading.Thread(target=run, name="ninfer-engine", daemon=True)
+    thread.start()
+    composed = results.get()
+    if isinstance(composed, BaseException):
+        raise composed
+    service = EngineService(
+        composed.loop,
+        thread,
+        composed.info,
+        max_queue=loaded.settings.engine.max_queue,
+        is_cache_enabled=loaded.settings.cache.enabled,
+    )
+    model = composed.model
+    return BuiltEngine(engine=service, tokenizer=model.tokenizer, template=model.template)
+
+
+def _compose(loaded: LoadedSettings, catalog: PluginCatalog) -> "_Composed":
     settings, clock = loaded.settings, SystemClock()
     selection = select_plugins(catalog, loaded)
     model = load_served_model(settings, clock)
@@ -105,13 +143,7 @@ def build_engine(loaded: LoadedSettings, catalog: PluginCatalog) -> BuiltEngine:
         kv_capacity_tokens=device.pool.num_pages * PAGE_SIZE_TOKENS,
         created_unix=int(clock.unix_s()),
     )
-    service = EngineService(
-        loop,
-        info,
-        max_queue=settings.engine.max_queue,
-        is_cache_enabled=settings.cache.enabled,
-    )
-    return BuiltEngine(engine=service, tokenizer=model.tokenizer, template=model.template)
+    return _Composed(loop=loop, info=info, model=model)
 
 
 def _open_device(

@@ -22,19 +22,26 @@ EventSink = Callable[[RequestEvent], None]
 
 
 class EngineService:
-    """Runs an engine loop in a thread and takes requests from any other.
+    """Takes requests for an engine loop from any thread.
 
     Args:
         loop: the engine.
+        thread: runs the loop.
         model_info: what is served.
         max_queue: requests that may wait.
         is_cache_enabled: False switches the cache off for every request.
     """
 
     def __init__(
-        self, loop: EngineLoop, model_info: ModelInfo, *, max_queue: int, is_cache_enabled: bool
+        self,
+        loop: EngineLoop,
+        thread: threading.Thread,
+        model_info: ModelInfo,
+        *,
+        max_queue: int,
+        is_cache_enabled: bool,
     ) -> None:
-        """Start the thread."""
+        """Take over a loop that runs."""
         self._loop = loop
         self._model_info = model_info
         self._max_queue = max_queue
@@ -44,8 +51,7 @@ class EngineService:
         self._live: set[str] = set()
         self._is_empty = threading.Event()
         self._is_empty.set()
-        self._thread = threading.Thread(target=loop.run, name="ninfer-engine", daemon=True)
-        self._thread.start()
+        self._thread = thread
 
     @property
     def model_info(self) -> ModelInfo:
