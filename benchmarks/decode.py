@@ -1,6 +1,7 @@
 """Decode speed of the whole engine beside `transformers`, and the engine's own share of a step.
 
-One warm-up round, then rounds in which everything takes its turn, so that drift of the machine meets all alike.
+For each weight format one engine, alone in the process (a second one would be a second team of OpenMP threads): one
+warm-up round, then rounds in which `transformers` and the engine take turns, so that drift meets both alike.
 """
 
 import time
@@ -41,16 +42,16 @@ class ModelTime:
 def measure(bench: Bench) -> list[Row]:
     model_time = ModelTime()
     num_new, rounds = bench.pick(64, 12), bench.pick(3, 1)
-    engines = {name: _engine(bench, name) for name in FORMATS}
     rates: dict[tuple[str, int], list[float]] = defaultdict(list)
     shares: dict[str, list[tuple[float, float]]] = defaultdict(list)
     with Baseline() as baseline:
-        for turn in range(rounds + 1):
-            prompts = [random_ids(PROMPT_TOKENS, 1000 * turn + lane) for lane in range(max(LANES))]
-            token_s = baseline.decode_s(prompts[0], num_new)
-            if turn:
-                rates["transformers", 1].append(_rate([token_s]))
-            for name, engine in engines.items():
+        for name in FORMATS:
+            engine = _engine(bench, name)
+            for turn in range(rounds + 1):
+                prompts = [random_ids(PROMPT_TOKENS, 1000 * turn + n) for n in range(max(LANES))]
+                token_s = baseline.decode_s(prompts[0], num_new)
+                if turn:
+                    rates["transformers", 1].append(_rate([token_s]))
                 for lanes in LANES:
                     calls, share = _together(engine, prompts[:lanes], num_new, model_time)
                     engine.settle(0.1)
@@ -58,9 +59,8 @@ def measure(bench: Bench) -> list[Row]:
                         rates[name, lanes].append(_rate([call.token_s for call in calls]))
                         if lanes == 1:
                             shares[name].append(share)
+            engine.close()
         facts = baseline.facts
-    for engine in engines.values():
-        engine.close()
     rates["transformers, float32", 1] = _float32(num_new, bench.pick(3, 1))
     return [*_speed_rows(rates, facts), _float32_row(rates), *_share_rows(shares)]
 

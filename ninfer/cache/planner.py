@@ -52,7 +52,6 @@ class Outcome:
         restores: pages to bring to the device, in order.
         num_new_pages: pages to take: restored ones, then the lane's own.
         eviction: what makes room.
-        price_s: J.
         waits: some of its pages are just being restored for somebody else.
         revision: of the store when it was planned.
     """
@@ -62,7 +61,6 @@ class Outcome:
     restores: Sequence[PageNode]
     num_new_pages: int
     eviction: EvictionPlan = field(default_factory=EvictionPlan)
-    price_s: float = 0.0
     waits: bool = False
     revision: int = 0
 
@@ -108,8 +106,15 @@ class Planner:
             for point in self._candidates(need, prefix, deepest)
             if (outcome := self._outcome(need, prefix, point, rooms)) is not None
         ]
-        best = min(outcomes, key=lambda outcome: outcome.price_s, default=None)
-        return None if best is None or best.waits else best
+        if not outcomes:
+            return None
+        best = outcomes[0]
+        if len(outcomes) > 1:
+            best = min(outcomes, key=lambda outcome: self._price_s(need, outcome))
+        return None if best.waits else best
+
+    def _price_s(self, need: Need, outcome: Outcome) -> float:
+        return self._policy.price_s(self._facts(need, outcome, outcome.eviction))
 
     def _deepest(self, need: Need, prefix: Prefix) -> ResumePoint:
         """Return the deepest resume point that the request could start from on an otherwise empty device."""
@@ -175,14 +180,12 @@ class Planner:
             self._release(leased)
         if not eviction.is_enough:
             return None
-        facts = self._facts(need, layout, eviction)
         return Outcome(
             point=point,
             num_shared_pages=layout.num_shared_pages,
             restores=layout.restores,
             num_new_pages=layout.num_new_pages,
             eviction=eviction,
-            price_s=self._policy.price_s(facts),
             waits=layout.waits,
             revision=layout.revision,
         )
