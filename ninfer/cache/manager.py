@@ -134,7 +134,8 @@ class CacheManager:
             self.copies_down.clean(outcome.eviction.dirty)
             if self.copies_down.num_in_flight:
                 return Blocked.TRANSFER
-            outcome.eviction.dirty.clear()
+            # No copy could be started. Trying may have changed the store: plan again, and drop what has to go.
+            return self.admit(request, may_wait=False)
         return self._seal(request, root, prefix, outcome)
 
     def _seal(

@@ -64,11 +64,6 @@ class Outcome:
     waits: bool = False
     revision: int = 0
 
-    @property
-    def is_direct(self) -> bool:
-        """True if nothing has to be moved or given up."""
-        return self.point.slowest_tier == DEVICE and not self.eviction.victims
-
 
 class Planner:
     """Makes outcomes and picks the cheapest.

@@ -42,8 +42,15 @@ class Sealer:
         self._copies_down = copies_down
 
     def seal(self, context: LaneContext, prefix: Prefix) -> None:
-        """Take and start everything a plan says."""
+        """Take and start everything a plan says.
+
+        Raises:
+            InvariantBroken: the store changed since the plan was made. Nothing was changed.
+        """
         outcome = context.outcome
+        if outcome.revision != self._store.revision:
+            msg = f"a plan of revision {outcome.revision} is sealed at {self._store.revision}"
+            raise InvariantBroken(msg)
         for node in prefix.path[: outcome.num_shared_pages]:
             self._store.lease(node, DEVICE)
             context.path.append(node)
