@@ -1,0 +1,43 @@
+"""Conformance suites for people who write plugins. Needs the extra `ninfer[testing]`; loads names when used."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ninfer.testing.base import ConformanceSuite, RequirementFailed
+    from ninfer.testing.clock import FakeClock
+    from ninfer.testing.requirement import requirement
+
+_PLACES: Final = {
+    "ConformanceSuite": "base",
+    "RequirementFailed": "base",
+    "FakeClock": "clock",
+    "requirement": "requirement",
+}
+
+__all__ = [
+    "ConformanceSuite",
+    "FakeClock",
+    "RequirementFailed",
+    "requirement",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name on first use.
+
+    Raises:
+        AttributeError: there is no such name.
+        ImportError: pytest or hypothesis is missing; the text says how to install them.
+    """
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    try:
+        module = import_module(f"{__name__}.{_PLACES[name]}")
+    except ModuleNotFoundError as error:
+        if error.name in {"pytest", "hypothesis"}:
+            raise ImportError(
+                f"{__name__} needs {error.name}: python -m pip install 'ninfer[testing]'"
+            ) from error
+        raise
+    return vars(module)[name]
