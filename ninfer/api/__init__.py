@@ -1,5 +1,6 @@
 """The plugin contract: the only names a plugin may import. Imports neither torch nor the rest of ninfer."""
 
+from ninfer.api.archive import StoreInfo, TierArchive
 from ninfer.api.checkpoint import CheckpointMatcher, Match, MatcherContext, PrefixView, PromptFacts
 from ninfer.api.clock import Clock
 from ninfer.api.errors import (
@@ -97,6 +98,8 @@ __all__ = [
     "SpeculationError",
     "SpeculativeDecoder",
     "StorageTier",
+    "StoreInfo",
+    "TierArchive",
     "TierCapabilities",
     "TierClosed",
     "TierContext",

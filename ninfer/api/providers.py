@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from ninfer.api.archive import TierArchive
 from ninfer.api.checkpoint import CheckpointMatcher, MatcherContext
 from ninfer.api.placement import PlacementPolicy, PolicyContext
 from ninfer.api.speculation import DecoderContext, SpeculativeDecoder
@@ -32,6 +33,8 @@ class TierProvider(Generic[C]):
         config: configuration model.
         open: opens one instance; raises NinferError with a clear text if it cannot.
         sample_config: a small configuration that works below a given empty folder.
+        open_archive: opens everything that tiers of this kind keep at a path, for `ninfer cache`; raises
+            NinferError if nothing of the kind is there. None if the kind keeps nothing in files.
     """
 
     kind: str
@@ -39,6 +42,7 @@ class TierProvider(Generic[C]):
     config: type[C]
     open: Callable[[TierContext, C], StorageTier]
     sample_config: Callable[[Path], C]
+    open_archive: Callable[[Path], TierArchive] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
