@@ -1,0 +1,1 @@
+"""Placement policy after Marconi. Imports nothing by itself; the plugin module is the entry point."""
