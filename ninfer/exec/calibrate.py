@@ -8,6 +8,7 @@ from typing import Final
 from ninfer.core.step import PAGE_SIZE_TOKENS, PageRun
 from ninfer.exec.runner import ServedModel
 from ninfer.kernels.kv_pool import KvPool
+from ninfer.kernels.state_pool import StatePool
 from ninfer.models.batch import ForwardBatch, Segment
 
 _BUDGET_S: Final = 1.2
@@ -62,15 +63,21 @@ class PrefillSpeed:
 
 
 def calibrate_prefill(
-    model: ServedModel, kv: KvPool, *, seconds: Callable[[], float], max_tokens: int
+    model: ServedModel,
+    kv: KvPool,
+    *,
+    seconds: Callable[[], float],
+    max_tokens: int,
+    states: StatePool | None = None,
 ) -> PrefillSpeed:
-    """Time a few small forward passes. Call it while no page of the pool is in use.
+    """Time a few small forward passes. Call it while no page of the pool and no state slot is in use.
 
     Args:
         model: to be measured.
         kv: its pool; the content of its first pages is overwritten.
         seconds: a monotonic clock.
         max_tokens: longest context of the model.
+        states: its state pool, None for a model without state; the content of slot 0 is overwritten.
 
     Returns:
         The measured price; growth 0 if the pool is too small to see it.
@@ -79,7 +86,7 @@ def calibrate_prefill(
     """
     started_s = seconds()
     context = min(kv.num_pages * PAGE_SIZE_TOKENS, max_tokens, _DEEP_TOKENS)
-    watch = _Watch(model, kv, seconds)
+    watch = _Watch(model, kv, states, seconds)
     first = min(_FIRST_TOKENS, context)
     watch.time(0, first)  # the first pass ever also touches the weights and starts threads
     first_s = watch.time(0, first)
@@ -105,20 +112,28 @@ def calibrate_prefill(
 class _Watch:
     """Times passes over the pool's first pages."""
 
-    def __init__(self, model: ServedModel, kv: KvPool, seconds: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        model: ServedModel,
+        kv: KvPool,
+        states: StatePool | None,
+        seconds: Callable[[], float],
+    ) -> None:
         self.num_passes = 0
         self._model = model
         self._kv = kv
+        self._states = states
         self._seconds = seconds
 
     def time(self, start_tokens: int, num_tokens: int) -> float:
         """Return the seconds of one pass over tokens [start, start + num)."""
         num_pages = -(-(start_tokens + num_tokens) // PAGE_SIZE_TOKENS)
         runs: tuple[PageRun, ...] = ((0, num_pages),)
-        segment = Segment(0, num_tokens, start_tokens, runs)
+        slot = None if self._states is None else 0
+        segment = Segment(0, num_tokens, start_tokens, runs, slot)
         begun_s = self._seconds()
         batch = ForwardBatch.of([_TOKEN_ID] * num_tokens, [segment], self._model.device)
-        hidden = self._model.forward(batch, self._kv)
+        hidden = self._model.forward(batch, self._kv, self._states)
         self._model.logits(hidden[-1:]).max().item()
         self.num_passes += 1
         return max(self._seconds() - begun_s, 1e-9)

@@ -15,6 +15,7 @@ from ninfer.exec.sampler import LaneSampler, SamplingFailed
 from ninfer.exec.verify import Verification, accept_choices, verify
 from ninfer.kernels.kv_pool import KvPool
 from ninfer.kernels.page_copy import copy_page
+from ninfer.kernels.state_pool import StatePool
 from ninfer.models.batch import ForwardBatch, Segment
 
 
@@ -26,8 +27,8 @@ class ServedModel(Protocol):
         """Where its tensors live."""
         ...
 
-    def forward(self, batch: ForwardBatch, kv: KvPool) -> Tensor:
-        """Compute all rows, write their KV; return hidden states `[num_rows, hidden_size]`."""
+    def forward(self, batch: ForwardBatch, kv: KvPool, states: StatePool | None) -> Tensor:
+        """Compute all rows, write their KV and states; return hidden states `[num_rows, hidden_size]`."""
         ...
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -66,7 +67,7 @@ class ModelRunner:
         vocab_size: int,
         num_lanes: int,
         clock: Clock,
-        states: LaneStates | None = None,
+        states: StatePool | None = None,
     ) -> None:
         """Wire a model to its memory.
 
@@ -88,6 +89,7 @@ class ModelRunner:
         self._kv = pools["main"]
         self._vocab_size = vocab_size
         self._clock = clock
+        self._state_pool = states
         self._states: LaneStates = NoStates() if states is None else states
         self._samplers: dict[int, LaneSampler] = {}
         self._is_cuda = model.device.type == "cuda"
@@ -153,7 +155,7 @@ class ModelRunner:
         if not segments:
             return tuple(ChunkOutput(lane=job.chunk.lane, error=job.error) for job in jobs)
         batch = ForwardBatch.of(token_ids, segments, self._model.device)
-        hidden = self._model.forward(batch, self._kv)
+        hidden = self._model.forward(batch, self._kv, self._state_pool)
         for job in jobs:
             self._capture(job)
         return self._sample(hidden, jobs)

@@ -17,7 +17,10 @@ class Segment:
         num_rows: rows; 1 for a decode step.
         position_start: position of the first row's token; KV of [0, position_start) is already in the pool.
         runs: (first page, number of pages), in token order, covering at least [0, position_start + num_rows).
-        state_slot: slot of the lane's recurrent state; None for models without state.
+        state_slot: slot of the lane's recurrent state, None for models without state. Read before the first row,
+            written with the state after the last one.
+        state_slots_after: slots that also receive the state after each row, one per row, all different; the last may
+            be `state_slot`. For guesses: whoever verifies them keeps the slot of the last accepted row. Empty for none.
     """
 
     row_start: int
@@ -25,6 +28,7 @@ class Segment:
     position_start: int
     runs: tuple[PageRun, ...]
     state_slot: int | None = None
+    state_slots_after: tuple[int, ...] = ()
 
     @property
     def position_end(self) -> int:

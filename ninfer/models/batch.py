@@ -44,6 +44,8 @@ class ForwardBatch:
             if segment.row_start != next_row or segment.num_rows < 1:
                 raise ValueError(f"segment {segment} does not start at row {next_row}")
             next_row += segment.num_rows
+            if len(segment.state_slots_after) not in {0, segment.num_rows}:
+                raise ValueError(f"segment {segment} needs one slot after each row, or none")
         if next_row != len(token_ids):
             raise ValueError(f"segments cover {next_row} rows, there are {len(token_ids)}")
         positions = [p for s in segments for p in range(s.position_start, s.position_end)]

@@ -12,6 +12,7 @@ from ninfer.kernels.linear import Linear, LinearPolicy
 from ninfer.kernels.paged_attention import plan_attention
 from ninfer.kernels.rms_norm import RmsNorm
 from ninfer.kernels.rope import rotations
+from ninfer.kernels.state_pool import StateLayout, StatePool
 from ninfer.models.batch import ForwardBatch
 from ninfer.models.config import ModelConfig
 from ninfer.models.decoder_layer import DecoderLayer
@@ -39,12 +40,12 @@ class TransformerWeights:
 
 
 class Transformer:
-    """A loaded model. Stateless between calls: everything that lasts is in the KV pool.
+    """A loaded model. Stateless between calls: everything that lasts is in the KV pool and the state pool.
 
     Attributes:
         config: shape and constants.
         kv_spec: layout of the pool that `forward` needs.
-        state_bytes: bytes of recurrent state per lane; 0 for this class.
+        state_layout: layout of the state pool that `forward` needs; None for a model without recurrent state.
         device: where tensors must be.
         linear_policy: kernels in use.
     """
@@ -67,7 +68,7 @@ class Transformer:
         """
         self.config = config
         self.kv_spec = KvLayout(config.num_layers, config.num_kv_heads, config.head_dim, dtype)
-        self.state_bytes = 0
+        self.state_layout: StateLayout | None = None
         self.device = weights.embedding.device
         self.linear_policy = weights.policy
         self._weights = weights
@@ -80,20 +81,21 @@ class Transformer:
         return self.kv_spec.dtype
 
     @torch.inference_mode()
-    def forward(self, batch: ForwardBatch, kv: KvPool) -> Tensor:
+    def forward(self, batch: ForwardBatch, kv: KvPool, states: StatePool | None = None) -> Tensor:
         """Compute all rows of a batch.
 
         Args:
-            batch: rows; every segment's earlier KV must be in the pool.
+            batch: rows; every segment's earlier KV must be in the pool, and its state in its slot.
             kv: a pool of layout `kv_spec` on `device`.
+            states: a pool of layout `state_layout` on `device`; not used by a model without recurrent state.
 
         Returns:
             Normalised hidden states `[num_rows, hidden_size]` for `logits`, new.
 
         Raises:
-            ValueError: a segment's page runs are too short.
+            ValueError: a segment's page runs are too short, or it lacks a state slot. Nothing was changed.
 
-        Changes: the KV slots of the rows. Blocks on a CPU.
+        Changes: the KV slots of the rows, and the segments' state slots. Blocks on a CPU.
         """
         weights = self._weights
         plan = plan_attention(

@@ -15,7 +15,7 @@ class PricedModel:
         self.clock, self.base_s, self.growth_s = clock, base_s, growth_s
         self.num_passes = 0
 
-    def forward(self, batch, kv):
+    def forward(self, batch, kv, states):
         (segment,) = batch.segments
         assert segment.position_end <= 64 * kv.num_pages
         assert list(segment.slot_ranges(0, segment.position_end))

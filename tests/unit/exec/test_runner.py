@@ -144,7 +144,7 @@ class Spoiled:
         self.value = value
         self.rows: list[int] = []
 
-    def forward(self, batch, kv):
+    def forward(self, batch, kv, states):
         return self.model.forward(batch, kv)
 
     def logits(self, hidden):
@@ -266,7 +266,7 @@ class TimedModel(Spoiled):
 
     inside_s = 0.0
 
-    def forward(self, batch, kv):
+    def forward(self, batch, kv, states):
         begun = time.perf_counter()
         result = self.model.forward(batch, kv)
         self.inside_s += time.perf_counter() - begun

@@ -55,7 +55,7 @@ def test_types_and_shapes_of_results(dtype):
     model = random_model(tiny_config(), 1, dtype=dtype)
     kv = KvPool(model.kv_spec, 1)
     assert kv.kv.dtype == model.dtype == dtype
-    assert model.state_bytes == 0
+    assert model.state_layout is None
     hidden = model.forward(ForwardBatch.of([1, 2], [Segment(0, 2, 0, ((0, 1),))]), kv)
     assert hidden.shape == (2, model.config.hidden_size)
     logits = model.logits(hidden)
