@@ -37,6 +37,7 @@ class LaneContext:
         captured: tails and images captured on the way, to be copied down when it ends.
         branch_tokens: leading prompt tokens, in whole pages, that others have used too.
         state_slot: slot of the running state, None for models without state.
+        scratch_slots: slots for the states after guesses, while it runs.
         num_missing_pages: pages still to come from victims that are being moved.
         num_waiting: transfers still to end.
         batches: those transfers, for cancelling.
@@ -59,6 +60,7 @@ class LaneContext:
     captured: list[StoredObject] = field(default_factory=list)
     branch_tokens: int = 0
     state_slot: int | None = None
+    scratch_slots: list[int] = field(default_factory=list)
     num_missing_pages: int = 0
     num_waiting: int = 0
     batches: list[Batch] = field(default_factory=list)

@@ -15,6 +15,7 @@ from ninfer.cache.planner import Need, Outcome, Planner
 from ninfer.cache.publishing import Publisher
 from ninfer.cache.resume import Prefix
 from ninfer.cache.reuse_path import classify
+from ninfer.cache.scratch_slots import ScratchSlots
 from ninfer.cache.sealing import Sealer
 from ninfer.cache.store import ContextStore
 from ninfer.cache.transfers import Move, Transfers
@@ -75,6 +76,7 @@ class CacheManager:
         self._slack_tokens = slack_tokens
         self._sealer = Sealer(store, evictor, transfers, copies_down)
         self._publisher = Publisher(store, copies_down)
+        self.scratch = ScratchSlots(store)
         self._captures = Captures(store, self._publisher, evictor, copies_down)
 
     # ---- admission ---------------------------------------------------------------------------------
@@ -195,6 +197,14 @@ class CacheManager:
 
     # ---- running -----------------------------------------------------------------------------------
 
+    def open(self, context: LaneContext) -> None:
+        """Give a ready context what it needs besides its reservation: slots for states after guesses."""
+        self.scratch.lend(context)
+
+    def keep_state(self, context: LaneContext, slot: int) -> None:
+        """Make the state in one of a lane's slots its running one, exactly that of the accepted tokens."""
+        self.scratch.keep(context, slot)
+
     def take_copies(self, starting: Sequence[LaneContext]) -> StartCopies:
         """Return what the next step must copy: for contexts that start with it, and captures."""
         page_copies = [c.start_page_copy for c in starting if c.start_page_copy is not None]
@@ -267,6 +277,7 @@ class CacheManager:
                 context, token_ids, num_computed, is_state_current=is_state_current
             )
         self._publisher.give_back(context)
+        self.scratch.take_back(context)
         context.status = ContextStatus.ENDED
 
     # ---- shutdown ----------------------------------------------------------------------------------

@@ -42,6 +42,9 @@ class LaneChunk:
         num_draft: guesses to verify.
         runs: device pages covering [0, start_tokens + len(token_ids)) in order.
         state_slot: slot of the lane's running state, None for models without state.
+        state_slots_after: with guesses and a state, one slot per token that receives the state after it, so that
+            any number of accepted guesses has its exact state; the last may be `state_slot` itself. Empty: the
+            state after the last token replaces that in `state_slot`.
         samples: sample after the last token (and verify guesses); False inside a prompt.
         capture_slot: slot that receives a copy of the state after the last token, None for none.
     """
@@ -52,6 +55,7 @@ class LaneChunk:
     num_draft: int = 0
     runs: tuple[PageRun, ...]
     state_slot: int | None = None
+    state_slots_after: tuple[int, ...] = ()
     samples: bool
     capture_slot: int | None = None
 
@@ -113,6 +117,8 @@ class DeviceLayout:
         num_state_slots: state slots, lanes' running states included; 0 for models without state.
         state_image_bytes: bytes of one slot.
         num_lanes: requests that can run at once.
+        num_scratch_slots: slots that each lane has besides, for the states after guesses that are being verified;
+            their ids follow those of `num_state_slots`.
     """
 
     num_pages: int
@@ -120,6 +126,12 @@ class DeviceLayout:
     num_state_slots: int
     state_image_bytes: int
     num_lanes: int
+    num_scratch_slots: int = 0
+
+    @property
+    def num_all_slots(self) -> int:
+        """State slots in all: what contexts use and what lanes have for verification."""
+        return self.num_state_slots + self.num_lanes * self.num_scratch_slots
 
     @property
     def page_image_bytes(self) -> int:

@@ -68,6 +68,7 @@ class ModelRunner:
         num_lanes: int,
         clock: Clock,
         states: StatePool | None = None,
+        num_scratch_slots: int = 0,
     ) -> None:
         """Wire a model to its memory.
 
@@ -78,9 +79,10 @@ class ModelRunner:
             num_lanes: requests that can run at once.
             clock: for `forward_s`.
             states: recurrent states; None for a model without.
+            num_scratch_slots: slots among them that each lane keeps for the states after guesses.
 
         Raises:
-            ValueError: the pools do not fit together.
+            ValueError: the pools do not fit together, or there are fewer slots than lanes keep.
         """
         if "main" not in pools or len({pool.num_pages for pool in pools.values()}) != 1:
             raise ValueError("pools need one named main and equal numbers of pages")
@@ -93,12 +95,18 @@ class ModelRunner:
         self._states: LaneStates = NoStates() if states is None else states
         self._samplers: dict[int, LaneSampler] = {}
         self._is_cuda = model.device.type == "cuda"
+        num_kept = num_lanes * num_scratch_slots if self._states.num_slots else 0
+        if num_kept > self._states.num_slots:
+            raise ValueError(
+                f"{num_lanes} lanes with {num_scratch_slots} slots each need more than {self._states.num_slots}"
+            )
         self._layout = DeviceLayout(
             num_pages=self._kv.num_pages,
             page_pool_bytes={name: pools[name].layout.page_bytes for name in sorted(pools)},
-            num_state_slots=self._states.num_slots,
+            num_state_slots=self._states.num_slots - num_kept,
             state_image_bytes=self._states.image_bytes,
             num_lanes=num_lanes,
+            num_scratch_slots=num_scratch_slots if num_kept else 0,
         )
 
     @property
@@ -147,7 +155,14 @@ class ModelRunner:
                 continue
             first, num_rows = len(token_ids), len(chunk.token_ids)
             segments.append(
-                Segment(first, num_rows, chunk.start_tokens, chunk.runs, chunk.state_slot)
+                Segment(
+                    first,
+                    num_rows,
+                    chunk.start_tokens,
+                    chunk.runs,
+                    chunk.state_slot,
+                    chunk.state_slots_after,
+                )
             )
             token_ids.extend(chunk.token_ids)
             num_sampled = chunk.num_draft + 1 if chunk.samples else 0

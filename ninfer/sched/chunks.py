@@ -74,14 +74,18 @@ def capture_points(lane: Lane) -> deque[int]:
 
 def decode_chunk(lane: Lane, draft: tuple[int, ...]) -> LaneChunk:
     """Return the chunk of a lane whose prompt is computed: its last token and guesses."""
-    start = lane.num_computed
+    start, context = lane.num_computed, lane.context
+    slots_after: tuple[int, ...] = ()
+    if draft and context.state_slot is not None:
+        slots_after = (*context.scratch_slots[: len(draft)], context.state_slot)
     return LaneChunk(
         lane=lane.number,
         start_tokens=start,
         token_ids=(*lane.token_ids[start:], *draft),
         num_draft=len(draft),
-        runs=lane.context.runs,
-        state_slot=lane.context.state_slot,
+        runs=context.runs,
+        state_slot=context.state_slot,
+        state_slots_after=slots_after,
         samples=True,
     )
 

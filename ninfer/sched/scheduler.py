@@ -17,6 +17,7 @@ from ninfer.core.request import (
     TokensEvent,
 )
 from ninfer.core.step import ChunkOutput, LaneChunk, StepOutput, StepPlan, StepRunner
+from ninfer.sched.acceptance import take_tokens
 from ninfer.sched.admission import Admission
 from ninfer.sched.chunks import (
     capture_points,
@@ -221,6 +222,7 @@ class Scheduler:
         self.lanes[lane.number] = lane
         self.num_prompt_tokens += lane.num_prompt_tokens
         self.num_cached_tokens += context.resume_tokens
+        self._manager.open(context)
         self._runner.open_lane(lane.number, request.sampling, request.prompt_token_ids)
         self._drafting.open_lane(lane.number)
         self._sinks[request.request_id](
@@ -269,6 +271,7 @@ class Scheduler:
 
     def _commit_chunk(self, lane: Lane, chunk: LaneChunk, result: ChunkOutput) -> None:
         if result.error:
+            lane.is_state_current = False
             if chunk.capture_slot is not None:
                 self._manager.capture(lane.context, lane.token_ids, 0, chunk.capture_slot)
             self._finish(lane, FinishReason.ERROR, result.error)
@@ -284,7 +287,9 @@ class Scheduler:
             return
         reason = self._accept(lane, result)
         lane.num_computed = min(computed + result.num_accepted, len(lane.token_ids))
-        lane.is_state_current = lane.num_computed == computed + result.num_accepted
+        if chunk.state_slots_after:
+            last_row = lane.num_computed - chunk.start_tokens - 1
+            self._manager.keep_state(lane.context, chunk.state_slots_after[last_row])
         self._manager.advance(lane.context, lane.token_ids, lane.num_computed)
         if was_prefilling:
             self._after_prompt_chunk(lane, chunk)
@@ -292,20 +297,9 @@ class Scheduler:
             self._finish(lane, reason)
 
     def _accept(self, lane: Lane, result: ChunkOutput) -> FinishReason | None:
-        """Take sampled tokens over, up to a stop token or the limit; return why the request ends, if it does."""
         if lane.first_token_s is None:
             lane.first_token_s = self._clock.monotonic_s()
-        reason = None
-        kept = 0
-        for token in result.token_ids:
-            lane.token_ids.append(token)
-            kept += 1
-            if token in lane.request.stop_token_ids:
-                reason = FinishReason.STOP
-            elif lane.num_completion_tokens >= lane.request.max_tokens:
-                reason = FinishReason.LENGTH
-            if reason is not None:
-                break
+        kept, reason = take_tokens(lane, result.token_ids)
         self._sinks[lane.request.request_id](
             TokensEvent(
                 request_id=lane.request.request_id,

@@ -85,6 +85,7 @@ class Harness:
             vocab=vocab,
             has_state=has_state,
             num_slots=num_slots,
+            num_scratch=draft_tokens,
         )
         layout = self.device.layout
         self.wake = threading.Event()
@@ -207,6 +208,10 @@ class Harness:
         require(self.store)
         assert not self.store.private_pages
         assert not self.store.private_slots
+        images = [node.image for node in self.store.tree.nodes() if node.image]
+        slots = [i.replicas[0].location for i in images if i.replicas[0]]
+        all_slots = [*slots, *self.store.free_slots, *self.manager.scratch.free]
+        assert sorted(all_slots) == list(range(self.device.layout.num_all_slots))
         assert self.store.num_leased_pages == 0
         assert self.store.num_gone_pages == 0
         assert not self.device.open_lanes

@@ -62,12 +62,21 @@ class Mind:
 class FakeDevice:
     """Runner and copier over plain memory."""
 
-    def __init__(self, *, num_pages, num_lanes=4, vocab=4, has_state=False, num_slots=0, seed=0):
+    def __init__(
+        self,
+        *,
+        num_pages,
+        num_lanes=4,
+        vocab=4,
+        has_state=False,
+        num_slots=0,
+        num_scratch=0,
+        seed=0,
+    ):
         self.mind = Mind(vocab, has_state)
         self.memory = bytearray(num_pages * PAGE_BYTES)
         for at in range(0, len(self.memory), 8):
             ENTRY.pack_into(self.memory, at, mix(seed, at))
-        self.states = bytearray(max(1, num_slots) * STATE_BYTES)
         self.lock = threading.Lock()
         self.open_lanes = set()
         self.fail_lanes = set()
@@ -79,7 +88,9 @@ class FakeDevice:
             num_state_slots=num_slots if has_state else 0,
             state_image_bytes=STATE_BYTES if has_state else 0,
             num_lanes=num_lanes,
+            num_scratch_slots=num_scratch if has_state else 0,
         )
+        self.states = bytearray(self._layout.num_all_slots * STATE_BYTES)
 
     @property
     def layout(self):
@@ -124,49 +135,54 @@ class FakeDevice:
         return StepOutput(chunks=tuple(self._chunk(chunk) for chunk in plan.chunks), forward_s=1e-4)
 
     def _chunk(self, chunk):
+        """Compute all rows as a real model does, wrong guesses too, then say how many guesses were right."""
         assert chunk.lane in self.open_lanes
-        if chunk.lane in self.fail_lanes:
-            self.fail_lanes.discard(chunk.lane)
-            return ChunkOutput(lane=chunk.lane, error="bad bytes from the sampler")
         seen = 0
         for position in range(chunk.start_tokens):
             (entry,) = ENTRY.unpack_from(self.memory, self._slot(chunk.runs, position))
             seen = self.mind.see(seen, entry)
-        state = 0
-        if self.mind.has_state:
-            state, at = self._state(chunk.state_slot)
-            assert at == chunk.start_tokens, f"state at {at}, KV at {chunk.start_tokens}"
-        num_sure = len(chunk.token_ids) - chunk.num_draft
-        sampled, accepted = [], 0
+        state = self._running_state(chunk)
+        sampled = []
         for index, token in enumerate(chunk.token_ids):
-            if index >= num_sure:
-                expected = self.mind.next_token(seen, state)
-                sampled.append(expected)
-                if expected != token:
-                    # rejected guesses leave rubbish in KV beyond what was accepted, as a real model does
-                    for rest in range(index, len(chunk.token_ids)):
-                        ENTRY.pack_into(
-                            self.memory,
-                            self._slot(chunk.runs, chunk.start_tokens + rest),
-                            mix(rest),
-                        )
-                    break
-                accepted += 1
             position = chunk.start_tokens + index
             entry = self.mind.entry(token, position, seen)
             ENTRY.pack_into(self.memory, self._slot(chunk.runs, position), entry)
             seen, state = self.mind.see(seen, entry), self.mind.feel(state, token)
-        else:
-            if chunk.samples:
-                sampled.append(self.mind.next_token(seen, state))
-        self.num_computed += num_sure + accepted
-        if self.mind.has_state:
-            self._set_state(chunk.state_slot, state, chunk.start_tokens + num_sure + accepted)
-            if chunk.capture_slot is not None:
-                self._set_state(chunk.capture_slot, *self._state(chunk.state_slot))
+            sampled.append(self.mind.next_token(seen, state))
+            if chunk.state_slots_after:
+                self._set_state(chunk.state_slots_after[index], state, position + 1)
+        if self.mind.has_state and not chunk.state_slots_after:
+            self._set_state(chunk.state_slot, state, chunk.start_tokens + len(chunk.token_ids))
+        if chunk.capture_slot is not None:
+            self._set_state(chunk.capture_slot, *self._state(chunk.state_slot))
+        if chunk.lane in self.fail_lanes:
+            self.fail_lanes.discard(chunk.lane)
+            return ChunkOutput(lane=chunk.lane, error="bad bytes from the sampler")
+        return self._verified(chunk, sampled)
+
+    def _running_state(self, chunk):
+        if not self.mind.has_state:
+            return 0
+        slots = chunk.state_slots_after
+        assert len(slots) == (len(chunk.token_ids) if chunk.num_draft else 0)
+        assert len(set(slots)) == len(slots)
+        state, at = self._state(chunk.state_slot)
+        assert at == chunk.start_tokens, f"state at {at}, KV at {chunk.start_tokens}"
+        return state
+
+    def _verified(self, chunk, sampled):
+        first = len(chunk.token_ids) - chunk.num_draft - 1
+        accepted = 0
+        while (
+            accepted < chunk.num_draft
+            and chunk.token_ids[first + 1 + accepted] == sampled[first + accepted]
+        ):
+            accepted += 1
+        self.num_computed += first + 1 + accepted
         if not chunk.samples:
             return ChunkOutput(lane=chunk.lane)
-        return ChunkOutput(lane=chunk.lane, token_ids=tuple(sampled), num_accepted=accepted)
+        token_ids = tuple(sampled[first : first + 1 + accepted])
+        return ChunkOutput(lane=chunk.lane, token_ids=token_ids, num_accepted=accepted)
 
     # ---- copier
     def copy_page_out(self, page, buffer):
