@@ -53,6 +53,7 @@ from ninfer.api.tier import (
     ReadStatus,
     StorageTier,
     TierCapabilities,
+    TierChanges,
     TierContext,
     TierUsage,
 )
@@ -101,6 +102,7 @@ __all__ = [
     "StoreInfo",
     "TierArchive",
     "TierCapabilities",
+    "TierChanges",
     "TierClosed",
     "TierContext",
     "TierError",

@@ -27,6 +27,9 @@ class TierCapabilities:
     addressable: bool = False
     """`view`, `allocate` and `commit` give direct access to the bytes in host memory, so that the core copies
     once between device and tier. Without it they raise Unsupported."""
+    shared: bool = False
+    """Other processes may store and delete images here while the tier is open; `changes` tells what they did. Without
+    it, `changes` raises Unsupported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +164,21 @@ class ReadResult:
     message: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierChanges:
+    """What other processes did to a shared tier since a place in time.
+
+    Attributes:
+        records: images they stored and that are there now; may repeat what is known, and own ones.
+        removed: images they deleted; may be incomplete, for a read of such an image is MISSING anyway.
+        cursor: the place after these changes, for the next call; opaque, never empty.
+    """
+
+    records: Sequence[ImageRecord] = ()
+    removed: Sequence[ImageKey] = ()
+    cursor: bytes = b""
+
+
 class StorageTier(ABC):
     """One storage level for byte images.
 
@@ -246,6 +264,24 @@ class StorageTier(ABC):
             TierClosed: after `close`.
         """
         raise Unsupported(f"{type(self).__name__} is not enumerable")
+
+    def changes(self, cursor: bytes, limit: int) -> TierChanges:
+        """Tell what other processes stored and deleted. Reads no payload; may block on I/O.
+
+        A tier that cannot tell any more (its log was cut, everything was deleted, own deletions could not be carried
+        out) lists everything stored, over as many calls as that takes. While the storage does not answer, there are
+        no changes and the cursor stays.
+
+        Args:
+            cursor: of the last answer. Empty asks for the present place only, without changes: to be taken before
+                `records` is called, so that nothing falls between the two.
+            limit: how many images to tell of, about; >= 1.
+
+        Raises:
+            Unsupported: without the capability `shared`.
+            TierClosed: after `close`.
+        """
+        raise Unsupported(f"{type(self).__name__} is not shared")
 
     def view(self, key: ImageKey) -> tuple[bytes, memoryview] | None:
         """Give direct read access: (header, payload), or None if the key is not stored.
