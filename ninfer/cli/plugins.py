@@ -5,15 +5,23 @@ from typing import Annotated
 
 import typer
 
+from ninfer.api import PluginError
 from ninfer.cli.exit_codes import FAILED, errors_for_people
 from ninfer.cli.option_table import OPTION_HEADERS, option_rows
 from ninfer.cli.options import ConfigOption, SetOption
 from ninfer.cli.output import print_table
-from ninfer.config import process_settings
-from ninfer.plugins import Family, PluginCatalog, PluginRecord, Use, to_data, uses_of
+from ninfer.config import LoadedSettings, process_settings
+from ninfer.plugins import (
+    Family,
+    PluginCatalog,
+    PluginRecord,
+    Use,
+    select_plugins,
+    to_data,
+    uses_of,
+)
 from ninfer.plugins.record import PluginState
 from ninfer.plugins.report import HEADERS, problem_lines, rows, state_of
-from ninfer.plugins.selection import find_culprits
 
 plugins_app = typer.Typer(name="plugins", help="List installed plugins.", rich_markup_mode=None)
 
@@ -30,7 +38,10 @@ def list_plugins(
         bool, typer.Option("--all", help="Also plugins that are disabled.")
     ] = False,
 ) -> None:
-    """List installed plugins. Exit status 1 if the configuration uses one that is broken."""
+    """List installed plugins.
+
+    Exit status 1 if the configuration uses one that is broken, 2 if only its settings are wrong.
+    """
     if context.invoked_subcommand is not None:
         return
     with errors_for_people():
@@ -44,8 +55,16 @@ def list_plugins(
             typer.echo(json.dumps(to_data(records, uses), indent=2))
         else:
             print_table(HEADERS, rows(records, uses))
-        if find_culprits(catalog, uses, is_strict=loaded.settings.plugins.strict):
-            raise typer.Exit(FAILED)
+        _check_selection(catalog, loaded)
+
+
+def _check_selection(catalog: PluginCatalog, loaded: LoadedSettings) -> None:
+    """Say what would stop `ninfer serve`, in one report on standard error."""
+    try:
+        select_plugins(catalog, loaded)
+    except PluginError as error:
+        typer.echo(f"ninfer: {error}", err=True)
+        raise typer.Exit(FAILED) from None
 
 
 @plugins_app.command("show")

@@ -47,9 +47,12 @@ def discover(
 
 def _examine(manager: pluggy.PluginManager, record: PluginRecord) -> PluginRecord:
     try:
-        module = importlib.import_module(record.entry_point)
+        module: object = importlib.import_module(record.entry_point)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - any fault of a plugin becomes a record
-        return record.broken_by(_from_exception(Phase.IMPORT, error))
+        return record.broken_by(_from_exception(Phase.IMPORT, error, hint=_import_hint(record)))
+    if not isinstance(module, ModuleType):
+        message = f"{record.entry_point} put a {type(module).__qualname__} in its own place"
+        return record.broken_by(PluginProblem(phase=Phase.IMPORT, message=message))
     api, problem = _read_api(module)
     record = replace(record, api=api)
     if problem:
@@ -59,6 +62,12 @@ def _examine(manager: pluggy.PluginManager, record: PluginRecord) -> PluginRecor
         return record.broken_by(*problems)
     offers, problems = _call_hooks(manager, module)
     return replace(record, offers=tuple(offers)).broken_by(*problems)
+
+
+def _import_hint(record: PluginRecord) -> str:
+    if ":" not in record.entry_point:
+        return ""
+    return f"; the entry point names an object, write {record.entry_point.partition(':')[0]!r}"
 
 
 def _read_api(module: ModuleType) -> tuple[tuple[int, int] | None, str]:
@@ -82,7 +91,7 @@ def _register(
     try:
         manager.register(module, name=record.name)
         manager.check_pending()
-    except (pluggy.PluginValidationError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 - pluggy reads every attribute of the module
         if manager.is_registered(module):
             manager.unregister(module)
         return [_from_exception(Phase.REGISTER, error)]
@@ -101,7 +110,7 @@ def _call_hooks(
                 continue
             try:
                 good, bad = check_result(caller.name, HOOKS[caller.name], implementation.function())
-            except Exception as error:  # noqa: BLE001 - any fault of a plugin becomes a record
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - any fault becomes a record
                 good, bad = (
                     [],
                     [_from_exception(Phase.RESULT, error, where=f"{caller.name} raised ")],
@@ -111,10 +120,12 @@ def _call_hooks(
     return offers, problems
 
 
-def _from_exception(phase: Phase, error: BaseException, *, where: str = "") -> PluginProblem:
+def _from_exception(
+    phase: Phase, error: BaseException, *, where: str = "", hint: str = ""
+) -> PluginProblem:
     text = str(error).strip()
     return PluginProblem(
         phase=phase,
-        message=f"{where}{type(error).__name__}" + (f": {text}" if text else ""),
+        message=f"{where}{type(error).__name__}" + (f": {text}" if text else "") + hint,
         traceback="".join(traceback.format_exception(error)),
     )

@@ -33,14 +33,24 @@ def _records(path: Sequence[str] | None) -> Iterator[PluginRecord]:
         if normal in seen:
             continue  # as on import, the first folder of the path wins
         seen.add(normal)
-        for entry_point in distribution.entry_points:
-            if entry_point.group == GROUP:
-                yield PluginRecord(
-                    name=entry_point.name,
-                    distribution=name,
-                    version=str(distribution.metadata["Version"] or ""),
-                    entry_point=entry_point.value,
-                )
+        yield from _plugins_of(distribution, name)
+
+
+def _plugins_of(distribution: metadata.Distribution, name: str) -> Iterator[PluginRecord]:
+    version = str(distribution.metadata["Version"] or "")
+    try:
+        found = [point for point in distribution.entry_points if point.group == GROUP]
+    except Exception as error:  # noqa: BLE001 - a damaged file of one distribution must not hide the others
+        text = distribution.read_text("entry_points.txt") or ""
+        if f"[{GROUP}]" in text.replace(" ", ""):
+            message = f"entry_points.txt cannot be read: {type(error).__name__}: {error}"
+            record = PluginRecord(name=name, distribution=name, version=version, entry_point="?")
+            yield record.broken_by(PluginProblem(phase=Phase.DISCOVER, message=message))
+        return
+    for point in found:
+        yield PluginRecord(
+            name=point.name, distribution=name, version=version, entry_point=point.value
+        )
 
 
 def _checked(record: PluginRecord, records: Sequence[PluginRecord]) -> PluginRecord:

@@ -6,9 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from ninfer.api import PluginConfig
+from ninfer.config.tiers import DEVICE_TIER_NAME
 from ninfer.plugins.record import Family, Hook, Offer, Phase, PluginProblem, PluginRecord
+from ninfer.plugins.use import DECODER_AUTO, DECODER_OFF
 
 _KIND: Final = re.compile(r"[a-z][a-z0-9_-]*")
+_RESERVED: Final = {
+    Family.TIER: (DEVICE_TIER_NAME,),
+    Family.DECODER: (DECODER_OFF, DECODER_AUTO),
+}
+"""Words that the configuration uses where a kind may stand."""
 
 
 def check_result(
@@ -38,7 +45,7 @@ def check_result(
             )
             problems.append(PluginProblem(phase=Phase.RESULT, message=message))
             continue
-        mistakes = list(_mistakes(item))
+        mistakes = list(_mistakes(hook.family, item))
         problems += [
             PluginProblem(phase=Phase.RESULT, message=f"{hook_name}, kind {item.kind!r}: {mistake}")
             for mistake in mistakes
@@ -72,9 +79,13 @@ def _duplicates(
             yield PluginProblem(phase=Phase.RESULT, message=message)
 
 
-def _mistakes(provider: Any) -> Iterator[str]:  # noqa: ANN401 - its fields are what is checked
+def _mistakes(family: Family, provider: Any) -> Iterator[str]:  # noqa: ANN401 - its fields are what is checked
     if not isinstance(provider.kind, str) or not _KIND.fullmatch(provider.kind):
         yield "kind must be lower-case letters, digits, - and _, and begin with a letter"
+    elif provider.kind in _RESERVED.get(family, ()):
+        yield f"kind has a meaning of its own in ninfer.toml for a {family}; choose another name"
+    if not isinstance(provider.summary, str):
+        yield f"summary is {_type_name(provider.summary)}, not a sentence"
     if not (isinstance(provider.config, type) and issubclass(provider.config, PluginConfig)):
         yield f"config is {_name(provider.config)}, not a subclass of ninfer.api.PluginConfig"
     if not _takes(provider.open, num_arguments=2):
