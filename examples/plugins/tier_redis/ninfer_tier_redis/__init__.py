@@ -1,0 +1,1 @@
+"""Storage tier for ninfer on a Redis-compatible server. Knows nothing about pages or models."""
