@@ -6,18 +6,24 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from ninfer.testing.base import ConformanceSuite, RequirementFailed
     from ninfer.testing.clock import FakeClock
+    from ninfer.testing.matcher import CheckpointMatcherSuite
+    from ninfer.testing.policy import PlacementPolicySuite
     from ninfer.testing.requirement import requirement
 
 _PLACES: Final = {
+    "CheckpointMatcherSuite": "matcher",
     "ConformanceSuite": "base",
     "RequirementFailed": "base",
     "FakeClock": "clock",
+    "PlacementPolicySuite": "policy",
     "requirement": "requirement",
 }
 
 __all__ = [
+    "CheckpointMatcherSuite",
     "ConformanceSuite",
     "FakeClock",
+    "PlacementPolicySuite",
     "RequirementFailed",
     "requirement",
 ]
