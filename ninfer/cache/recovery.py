@@ -159,6 +159,7 @@ def _take_over(
     stored = store.restore_record(parent, header, tier, item.num_bytes)
     if stored is None:
         return False
+    store.values.offer(stored, tier)
     if isinstance(stored, PageNode):
         by_digest[store.names.digest_of(stored)] = stored
     return store.names.key_of(stored) == item.key
