@@ -170,7 +170,6 @@ class MoveSteps:
     ) -> StepResult:
         buffer = handle.allocate(move.key, move.header.pack(), move.num_bytes)
         if buffer is None:
-            handle.counters.num_full += 1
             return StepResult(outcome="target_refused", message=f"{handle.name}: no room")
         result = guard.copy_out(move, buffer)
         if result is _DONE and not handle.commit(move.key, move.num_bytes):
@@ -200,6 +199,8 @@ class MoveSteps:
         if source.capabilities.addressable:
             found = source.view(move.key)
             if found is None or not _is_expected(move, found[0]):
+                return buffer, lost
+            if found[1].nbytes != move.num_bytes:
                 return buffer, lost
             return found[1], _DONE
         read = source.read_into([ReadItem(key=move.key, buffer=buffer)])[0]

@@ -1,19 +1,18 @@
 """One lower tier as the core uses it: argument checks, error translation, counting. Knows nothing about contents.
 
-Every call of a plugin's tier goes through here, on a transfer thread. Whatever the tier does, the caller gets one
-named result per item.
+Every call of a plugin's tier goes through here, on a transfer thread, but `stored_bytes`. Whatever the tier does, the
+caller gets one named result per item.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import structlog
 
 from ninfer.api import (
+    Clock,
     ImageKey,
     ImageRecord,
-    NinferError,
     PutItem,
     PutResult,
     PutStatus,
@@ -23,40 +22,28 @@ from ninfer.api import (
     StorageTier,
     TierUsage,
 )
+from ninfer.cache.tier_answers import (
+    allocated,
+    byte_count,
+    image_in_place,
+    put_results,
+    read_results,
+    record_list,
+    sentences,
+    usage_of,
+)
+from ninfer.cache.tier_counters import TierCounters
+from ninfer.core.plugin_guard import PluginGuard, describe
+from ninfer.core.plugin_identity import PluginIdentity
+from ninfer.obs.clock import SystemClock
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
-
-@dataclass(slots=True)
-class TierCounters:
-    """What a tier did since the start; written by its threads, read by anyone.
-
-    Attributes:
-        num_read: images read whole.
-        num_missing: images that were not there any more.
-        num_corrupt: images whose bytes were wrong.
-        num_failed: I/O errors and exceptions.
-        num_written: images stored.
-        num_full: images refused for lack of room.
-        num_deadline: transfers given up because the tier did not answer in time.
-        read_bytes: payload bytes read.
-        written_bytes: payload bytes stored.
-        read_s: seconds spent reading.
-        write_s: seconds spent writing.
-    """
-
-    num_read: int = 0
-    num_missing: int = 0
-    num_corrupt: int = 0
-    num_failed: int = 0
-    num_written: int = 0
-    num_full: int = 0
-    num_deadline: int = 0
-    read_bytes: int = 0
-    written_bytes: int = 0
-    read_s: float = 0.0
-    write_s: float = 0.0
+LOST_IN_A_ROW: Final = 8
+"""Images missing, damaged or refused one after the other that make a tier a problem rather than bad luck."""
+_MAX_SIZES: Final = 4096
+_CALL_BUDGET_S: Final = 0.05
 
 
 class TierHandle:
@@ -65,80 +52,143 @@ class TierHandle:
     Args:
         name: instance name.
         tier: the plugin's tier.
-        plugin: distribution that ships it, for the log.
+        plugin: plugin that offers it, for the log.
+        distribution: distribution and version that ship it, for the log.
+        clock: source of time, None for the system's.
+        call_budget_s: longest time of a call on the engine thread.
     """
 
-    def __init__(self, name: str, tier: StorageTier, *, plugin: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        tier: StorageTier,
+        *,
+        plugin: str = "",
+        distribution: str = "",
+        clock: Clock | None = None,
+        call_budget_s: float = _CALL_BUDGET_S,
+    ) -> None:
         """Wrap a tier that is open."""
         self.name = name
+        self.identity = PluginIdentity(
+            family="tier", name=name, plugin=plugin, distribution=distribution
+        )
         self.counters = TierCounters()
-        self.problem = ""
-        self._tier = tier
-        self._log = _log.bind(tier=name, plugin=plugin)
         self.capabilities = tier.capabilities
+        self.guard = PluginGuard(
+            self.identity,
+            clock or SystemClock(),
+            budget_s=call_budget_s,
+            instead="images count with their plain size",
+        )
+        self._tier = tier
+        self._sizes: dict[tuple[int, int], int] = {}
+        self._problems: dict[str, str] = {}
+        self._lost_in_row = 0
+        self._refused_in_row = 0
+        self._log = _log.bind(tier=name, plugin=plugin, distribution=distribution)
+
+    def problems(self) -> list[str]:
+        """Return one sentence per thing that is wrong with the tier now; from any thread."""
+        found = [
+            f"{self.identity.text} failed: {operation}: {problem}; what it should hold counts as missing"
+            for operation, problem in list(self._problems.items())
+        ]
+        if self._lost_in_row >= LOST_IN_A_ROW:
+            found.append(
+                f"{self.identity.text} lost {self._lost_in_row} images in a row that it had stored"
+            )
+        if self._refused_in_row >= LOST_IN_A_ROW:
+            found.append(
+                f"{self.identity.text} refused {self._refused_in_row} images in a row that should fit "
+                "its capacity"
+            )
+        return [*found, self.guard.problem] if self.guard.problem else found
 
     def usage(self) -> TierUsage:
-        """Return the tier's usage; what it last said if it fails now."""
+        """Return the tier's usage; a capacity of nothing if it fails."""
         unknown = TierUsage(capacity_bytes=0, used_bytes=0, num_images=0)
-        return self._guard("usage", self._tier.usage, unknown)
+        return self._guard("usage", lambda: usage_of(self._tier.usage()), unknown)
 
     def stored_bytes(self, header_bytes: int, payload_bytes: int) -> int:
-        """Return how much of its capacity one image takes."""
-        return self._tier.stored_bytes(header_bytes, payload_bytes)
+        """Return how much of its capacity one image takes. Asked once per pair of lengths, so always the same."""
+        key = (header_bytes, payload_bytes)
+        size = self._sizes.get(key)
+        if size is None:
+            if len(self._sizes) >= _MAX_SIZES:
+                self._sizes.clear()
+            size = self._sizes[key] = self.guard.ask(
+                "stored_bytes", self._stored_bytes, _plain_size, header_bytes, payload_bytes
+            )
+        return size
+
+    def _stored_bytes(self, header_bytes: int, payload_bytes: int) -> int:
+        return byte_count("stored_bytes", self._tier.stored_bytes(header_bytes, payload_bytes))
 
     def put(self, items: Sequence[PutItem]) -> list[PutResult]:
         """Store images; an exception or a wrong answer is FAILED for each."""
-        nothing: list[PutResult] = []
-        results = self._guard("put", lambda: self._tier.put(items), nothing)
-        if len(results) != len(items):
-            self._note("put", f"{len(results)} results for {len(items)} items")
-            results = [PutResult(status=PutStatus.FAILED, message=self.problem) for _ in items]
+        results = self._guard("put", lambda: put_results(self._tier.put(items), len(items)), None)
+        if results is None:
+            problem = self._problems.get("put", "")
+            results = [PutResult(status=PutStatus.FAILED, message=problem) for _ in items]
+        else:
+            self._note_failed("put", [r.message for r in results if r.status is PutStatus.FAILED])
         for item, result in zip(items, results, strict=True):
             self._count_put(result.status, item.payload.nbytes)
         return results
 
     def _count_put(self, status: PutStatus, num_bytes: int) -> None:
         if status is PutStatus.STORED:
+            self._refused_in_row = 0
             self.counters.num_written += 1
             self.counters.written_bytes += num_bytes
         elif status is PutStatus.FULL:
+            self._refused_in_row += 1
             self.counters.num_full += 1
         else:
             self.counters.num_failed += 1
 
     def read_into(self, items: Sequence[ReadItem]) -> list[ReadResult]:
         """Read images; an exception or a wrong answer is FAILED for each."""
-        nothing: list[ReadResult] = []
-        results = self._guard("read_into", lambda: self._tier.read_into(items), nothing)
-        if len(results) != len(items):
-            self._note("read_into", f"{len(results)} results for {len(items)} items")
-            results = [ReadResult(status=ReadStatus.FAILED, message=self.problem) for _ in items]
+        results = self._guard(
+            "read_into", lambda: read_results(self._tier.read_into(items), len(items)), None
+        )
+        if results is None:
+            problem = self._problems.get("read_into", "")
+            return [ReadResult(status=ReadStatus.FAILED, message=problem) for _ in items]
+        failed = [result.message for result in results if result.status is ReadStatus.FAILED]
+        self._note_failed("read_into", failed)
         return results
 
     def count_read(self, status: ReadStatus, num_bytes: int) -> None:
         """Count one image read, by any way."""
         if status is ReadStatus.READ:
+            self._lost_in_row = 0
             self.counters.num_read += 1
             self.counters.read_bytes += num_bytes
         elif status is ReadStatus.MISSING:
+            self._lost_in_row += 1
             self.counters.num_missing += 1
         elif status is ReadStatus.CORRUPT:
+            self._lost_in_row += 1
             self.counters.num_corrupt += 1
         else:
             self.counters.num_failed += 1
 
     def view(self, key: ImageKey) -> tuple[bytes, memoryview] | None:
         """Return header and payload in place, None if missing or failing."""
-        return self._guard("view", lambda: self._tier.view(key), None)
+        return self._guard("view", lambda: image_in_place(self._tier.view(key)), None)
 
     def allocate(self, key: ImageKey, header: bytes, payload_bytes: int) -> memoryview | None:
         """Take room for an image in place, None if there is none."""
+        before = self.counters.num_failed
         buffer = self._guard(
-            "allocate", lambda: self._tier.allocate(key, header, payload_bytes), None
+            "allocate",
+            lambda: allocated(self._tier.allocate(key, header, payload_bytes), payload_bytes),
+            None,
         )
-        if buffer is not None and buffer.nbytes != payload_bytes:
-            self._note("allocate", f"gave {buffer.nbytes} B for {payload_bytes} B")
-            return None
+        if buffer is None and self.counters.num_failed == before:
+            self._count_put(PutStatus.FULL, payload_bytes)
         return buffer
 
     def commit(self, key: ImageKey, num_bytes: int) -> bool:
@@ -161,26 +211,42 @@ class TierHandle:
         """List what is stored, nothing if the tier cannot say."""
         if not self.capabilities.enumerable:
             return []
-        return self._guard("records", lambda: list(self._tier.records()), [])
+        return self._guard("records", lambda: record_list(self._tier.records()), [])
 
     def check(self) -> list[str]:
         """Return what the tier finds wrong with itself."""
-        return self._guard("check", self._tier.check, ["check failed"])
+        return self._guard("check", lambda: sentences(self._tier.check()), ["check failed"])
 
     def close(self) -> None:
-        """Close the tier."""
-        self._guard("close", self._tier.close, None)
+        """Close the tier; one that does not return is left behind."""
+        self.guard.close(self._tier.close)
 
     def _guard(self, operation: str, call: Callable[[], T], otherwise: T) -> T:
         try:
-            return call()
-        except NinferError as error:
-            self._note(operation, str(error))
-        except Exception as error:  # noqa: BLE001 - a plugin may raise anything; it costs a miss
-            self._note(operation, f"{type(error).__name__}: {error}")
-        return otherwise
+            answer = call()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin may raise anything; it costs a miss
+            self._note(operation, describe(error))
+            return otherwise
+        if operation in self._problems:
+            self._problems.pop(operation, None)
+            self._log.info("tier_works_again", operation=operation)
+        return answer
 
     def _note(self, operation: str, problem: str) -> None:
-        self.problem = f"{operation}: {problem}"
+        is_news = operation not in self._problems
+        self._problems[operation] = problem
         self.counters.num_failed += 1
-        self._log.warning("tier_failed", operation=operation, problem=problem)
+        if is_news:
+            self._log.warning("tier_failed", operation=operation, problem=problem)
+
+    def _note_failed(self, operation: str, messages: Sequence[str]) -> None:
+        """Take over what the tier itself called FAILED; counted where each image is."""
+        if not messages:
+            return
+        if operation not in self._problems:
+            self._log.warning("tier_failed", operation=operation, problem=messages[0])
+        self._problems[operation] = messages[0] or "an image failed, the tier does not say why"
+
+
+def _plain_size(header_bytes: int, payload_bytes: int) -> int:
+    return header_bytes + payload_bytes

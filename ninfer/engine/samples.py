@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ninfer.cache.tier_handle import TierCounters
+from ninfer.cache.tier_counters import TierCounters
 from ninfer.engine.engine import EngineLoop
 from ninfer.obs.metrics import MetricSample
 

@@ -1,0 +1,103 @@
+"""Checks of what a plugin's tier answers. Each returns the answer as promised, or raises WrongAnswer."""
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from ninfer.api import ImageRecord, PutResult, PutStatus, ReadResult, ReadStatus, TierUsage
+from ninfer.core.plugin_guard import WrongAnswer
+
+T = TypeVar("T")
+
+
+def put_results(answer: object, num_items: int) -> list[PutResult]:
+    """Return one result per item. Raises WrongAnswer."""
+    results = _list_of(PutResult, answer, num_items)
+    for result in results:
+        _require(PutStatus, result.status, "status")
+    return results
+
+
+def read_results(answer: object, num_items: int) -> list[ReadResult]:
+    """Return one result per item. Raises WrongAnswer."""
+    results = _list_of(ReadResult, answer, num_items)
+    for result in results:
+        _require(ReadStatus, result.status, "status")
+        _require(bytes, result.header, "header")
+    return results
+
+
+def record_list(answer: object) -> list[ImageRecord]:
+    """Return the records that a tier lists. Raises WrongAnswer."""
+    if not isinstance(answer, Iterable):
+        raise WrongAnswer(f"returned {_shown(answer)}, not records")
+    records = []
+    for record in answer:
+        _require(ImageRecord, record, "a record")
+        _require(bytes, record.header, "header")
+        records.append(record)
+    return records
+
+
+def sentences(answer: object) -> list[str]:
+    """Return what `check` found. Raises WrongAnswer."""
+    if not isinstance(answer, list | tuple):
+        raise WrongAnswer(f"returned {_shown(answer)}, not a list of sentences")
+    return [str(sentence) for sentence in answer]
+
+
+def usage_of(answer: object) -> TierUsage:
+    """Return a usage whose numbers are counts of bytes and images. Raises WrongAnswer."""
+    if not isinstance(answer, TierUsage):
+        raise WrongAnswer(f"returned {_shown(answer)}, not TierUsage")
+    byte_count("capacity_bytes", answer.capacity_bytes)
+    byte_count("used_bytes", answer.used_bytes)
+    return answer
+
+
+def byte_count(what: str, answer: object) -> int:
+    """Return a number of bytes. Raises WrongAnswer."""
+    if type(answer) is not int or answer < 0:
+        shown = answer if isinstance(answer, int | float) else _shown(answer)
+        raise WrongAnswer(f"{what} is {shown}, not a number of bytes")
+    return answer
+
+
+def image_in_place(answer: object) -> tuple[bytes, memoryview] | None:
+    """Return header and payload of `view`. Raises WrongAnswer."""
+    match answer:
+        case None:
+            return None
+        case (bytes(header), memoryview() as payload) if payload.c_contiguous:
+            return header, payload
+        case _:
+            raise WrongAnswer(f"returned {_shown(answer)}, not (header, payload)")
+
+
+def allocated(answer: object, payload_bytes: int) -> memoryview | None:
+    """Return the buffer of `allocate`. Raises WrongAnswer."""
+    if answer is None:
+        return None
+    if not isinstance(answer, memoryview) or answer.readonly or not answer.c_contiguous:
+        raise WrongAnswer(f"returned {_shown(answer)} that cannot be written to")
+    if answer.nbytes != payload_bytes:
+        raise WrongAnswer(f"gave {answer.nbytes} B for {payload_bytes} B")
+    return answer
+
+
+def _list_of(wanted: type[T], answer: object, num_items: int) -> list[T]:
+    if not isinstance(answer, list | tuple):
+        raise WrongAnswer(f"returned {_shown(answer)}, not a list of {wanted.__name__}")
+    if len(answer) != num_items:
+        raise WrongAnswer(f"returned {len(answer)} results for {num_items} items")
+    for item in answer:
+        _require(wanted, item, "a result")
+    return list(answer)
+
+
+def _require(wanted: type[object], value: object, what: str) -> None:
+    if not isinstance(value, wanted):
+        raise WrongAnswer(f"{what} is {_shown(value)}, not {wanted.__name__}")
+
+
+def _shown(value: object) -> str:
+    return f"a value of type {type(value).__qualname__}"
