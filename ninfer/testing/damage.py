@@ -3,10 +3,12 @@
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
 _NUMBERS: Final = (-1, 0, 1e-320, 1e308, float("inf"), float("nan"), "x", None)
+_MAX_NUMBERS: Final = 40
 
 
 def damages_of(path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -27,11 +29,10 @@ def damages_of(path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     }
     for name, content in contents.items():
         yield name, partial(path.write_bytes, content)
-    for number in _NUMBERS:
-        changed = _with_numbers(whole, number)
-        if changed is not None:
-            name = f"with every number replaced by {number}"
-            yield name, partial(path.write_bytes, changed)
+    for at in range(min(_num_numbers(whole), _MAX_NUMBERS)):
+        for number in _NUMBERS:
+            name = f"with number {at} replaced by {number!r}"
+            yield name, partial(path.write_bytes, _with_number(whole, at, number))
     yield "replaced by a folder", partial(_make_folder, path)
 
 
@@ -49,19 +50,26 @@ def _make_folder(path: Path) -> None:
     path.mkdir()
 
 
-def _with_numbers(whole: bytes, number: object) -> bytes | None:
-    """Return a JSON text with other numbers in it, None if it is no JSON."""
+def _num_numbers(whole: bytes) -> int:
+    """Return how many numbers a JSON text has, 0 if it is no JSON."""
     try:
         parsed = json.loads(whole)
     except ValueError:
-        return None
-    return json.dumps(_replaced(parsed, number)).encode()
+        return 0
+    numbers = count()
+    _replaced(parsed, numbers, -1, None)
+    return next(numbers)
 
 
-def _replaced(parsed: Any, number: object) -> Any:  # noqa: ANN401 - any JSON
+def _with_number(whole: bytes, at: int, number: object) -> bytes:
+    """Return a JSON text with another number, or something else, in the place of one number."""
+    return json.dumps(_replaced(json.loads(whole), count(), at, number)).encode()
+
+
+def _replaced(parsed: Any, numbers: "count[int]", at: int, number: object) -> Any:  # noqa: ANN401 - any JSON
     if isinstance(parsed, dict):
-        return {key: _replaced(value, number) for key, value in parsed.items()}
+        return {key: _replaced(value, numbers, at, number) for key, value in parsed.items()}
     if isinstance(parsed, list):
-        return [_replaced(value, number) for value in parsed]
+        return [_replaced(value, numbers, at, number) for value in parsed]
     is_number = isinstance(parsed, (int, float)) and not isinstance(parsed, bool)
-    return number if is_number else parsed
+    return number if is_number and next(numbers) == at else parsed

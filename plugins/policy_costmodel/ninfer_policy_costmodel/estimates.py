@@ -15,6 +15,9 @@ _LARGE_BYTES: Final = 1 << 20
 """Transfers from here on say something about bandwidth, smaller ones about latency."""
 _LEAST_SECONDS_PER_TOKEN: Final = 1e-9
 """Anything faster is a broken clock, not a measurement."""
+_LEAST_SECONDS_PER_BYTE: Final = 1e-15
+_MOST_SECONDS: Final = 3_600.0
+"""Per token or as a latency; anything slower, and anything slower than a byte per second, was never measured."""
 _FORGET: Final = 0.98
 """Weight that earlier prefill chunks keep with every new one."""
 
@@ -72,7 +75,24 @@ def parse_calibration(text: str) -> Calibration:
         found = Calibration.model_validate_json(text)
     except ValidationError:
         return Calibration()
-    return found if found.version == 1 else Calibration()
+    return found if found.version == 1 and _is_plausible(found) else Calibration()
+
+
+def _is_plausible(found: Calibration) -> bool:
+    """Tell whether some machine could have measured this; a damaged file may hold any number."""
+    links = found.links.values()
+    are_links_fine = all(
+        link.latency_s <= _MOST_SECONDS and _LEAST_SECONDS_PER_BYTE <= link.seconds_per_byte <= 1
+        for link in links
+    )
+    prefill = found.prefill
+    return are_links_fine and (
+        prefill is None
+        or (
+            _LEAST_SECONDS_PER_TOKEN <= prefill.seconds_per_token <= _MOST_SECONDS
+            and prefill.seconds_per_token_squared <= 1
+        )
+    )
 
 
 class PrefillFit:

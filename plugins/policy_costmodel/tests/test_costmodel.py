@@ -256,7 +256,18 @@ def test_what_was_learned_survives_a_restart(tmp_path):
     assert open_policy(tmp_path, tiers=slow, tokens_per_s=0.0).price_s(plan) < price
 
 
-@pytest.mark.parametrize("text", ["", "null", "[]", "{", '{"version": 2}', '{"links": 3}', "\x00"])
+IMPLAUSIBLE = [
+    '{"links": {"a>b": {"latency_s": 0, "seconds_per_byte": Infinity}}}',
+    '{"links": {"a>b": {"latency_s": 1e308, "seconds_per_byte": 1e-9}}}',
+    '{"links": {"a>b": {"latency_s": 0, "seconds_per_byte": 1e-320}}}',
+    '{"links": {"a>b": {"latency_s": 0, "seconds_per_byte": 1e-9}}, '
+    '"prefill": {"seconds_per_token": 1e-320, "seconds_per_token_squared": 0}}',
+]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "null", "[]", "{", '{"version": 2}', '{"links": 3}', "\x00", *IMPLAUSIBLE]
+)
 def test_a_damaged_calibration_is_ignored(text):
     assert parse_calibration(text).links == {}
 
@@ -268,9 +279,8 @@ def test_a_cache_folder_that_cannot_be_written_is_no_error(tmp_path):
 
 def test_provider_opens_its_own_sample(tmp_path):
     (provider,) = ninfer_placement_policies()
-    policy = provider.open(
-        PolicyContext(clock=SettableClock(), tiers=TIERS), provider.sample_config(tmp_path)
-    )
+    context = PolicyContext(clock=SettableClock(), tiers=TIERS, cache_dir=tmp_path)
+    policy = provider.open(context, provider.sample_config(tmp_path))
     assert math.isfinite(policy.keep_value(page()))
     policy.close()
-    assert list(tmp_path.iterdir()) == []
+    assert [folder.name for folder in tmp_path.iterdir()] == ["policy_costmodel"]
