@@ -18,6 +18,7 @@ class Effort:
         num_machine_steps: operations of one such run.
         num_rounds: repetitions of a test that races threads.
         num_crash_points: write points at which a crash is tried, at most.
+        is_filling: state machines also drive what they test to the edge of its capacity.
     """
 
     num_examples: int
@@ -25,20 +26,35 @@ class Effort:
     num_machine_steps: int
     num_rounds: int
     num_crash_points: int
+    is_filling: bool
 
 
 EFFORTS: Final[Mapping[str, Effort]] = MappingProxyType({
     "quick": Effort(
-        num_examples=10, num_machine_runs=20, num_machine_steps=20, num_rounds=5, num_crash_points=25
+        num_examples=10,
+        num_machine_runs=12,
+        num_machine_steps=20,
+        num_rounds=5,
+        num_crash_points=12,
+        is_filling=False,
     ),
     "full": Effort(
-        num_examples=100, num_machine_runs=200, num_machine_steps=50, num_rounds=50, num_crash_points=250
+        num_examples=100,
+        num_machine_runs=200,
+        num_machine_steps=50,
+        num_rounds=50,
+        num_crash_points=250,
+        is_filling=True,
     ),
     "soak": Effort(
-        num_examples=2_000, num_machine_runs=5_000, num_machine_steps=80, num_rounds=1_000,
+        num_examples=2_000,
+        num_machine_runs=5_000,
+        num_machine_steps=80,
+        num_rounds=1_000,
         num_crash_points=10_000,
+        is_filling=True,
     ),
-})  # fmt: skip
+})
 """Profiles: seconds, a minute, an hour."""
 
 

@@ -1,1 +1,1 @@
-"""Implementations that are wrong on purpose: each breaks one requirement and no other, to prove that its test can fail."""
+"""Implementations that are wrong on purpose, one per requirement: they prove that each test can fail."""

@@ -1,0 +1,5 @@
+"""The conformance suite of storage tiers."""
+
+from ninfer.testing.tier.suite import StorageTierSuite
+
+__all__ = ["StorageTierSuite"]
