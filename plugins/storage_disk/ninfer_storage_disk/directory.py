@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ninfer_storage_disk.about import ABOUT
 from ninfer_storage_disk.filelock import locked, try_lock
 from ninfer_storage_disk.files import Files
 from ninfer_storage_disk.journal import FILE_HEAD_BYTES, decode_head
@@ -18,7 +19,7 @@ DATA: Final = "data"
 JOURNAL: Final = "journal"
 DAMAGED_JOURNAL: Final = "journal.damaged"
 LOCK: Final = "lock"
-_OUR_FILES: Final = (JOURNAL, "journal.new", DAMAGED_JOURNAL, DATA, LOCK)
+_OUR_FILES: Final = (JOURNAL, "journal.new", DAMAGED_JOURNAL, DATA, ABOUT, ABOUT + ".new", LOCK)
 _STORE_NAME: Final = re.compile(r"[0-9a-f]{32}")
 
 
@@ -97,19 +98,10 @@ class Directory:
         self._files.close(self._lock_handle)
 
     def _other_stores(self, own: Path) -> Iterator[OtherStore]:
-        for path in self.root.iterdir():
-            journal = path / JOURNAL
-            if (
-                path == own
-                or not _STORE_NAME.fullmatch(path.name)
-                or path.is_symlink()
-                or not journal.is_file()
-            ):
-                continue
-            with journal.open("rb") as file:
-                head = decode_head(file.read(FILE_HEAD_BYTES))
-            if head is not None and head.fingerprint.hex()[:32] == path.name:
-                yield OtherStore(path, _charge(path), journal.stat().st_mtime)
+        for path in store_folders(self.root):
+            if path != own:
+                last_use_unix_s = (path / JOURNAL).stat().st_mtime
+                yield OtherStore(path, _charge(path), last_use_unix_s)
 
     def _delete_store(self, path: Path) -> bool:
         handle = self._files.open(path / LOCK)
@@ -124,6 +116,18 @@ class Directory:
             self._files.unlink(path / LOCK)
             self._files.remove_folder(path)
         return is_unused
+
+
+def store_folders(root: Path) -> Iterator[Path]:
+    """Yield the folders below `root` that are stores of ours, of whatever model."""
+    for path in root.iterdir():
+        journal = path / JOURNAL
+        if not _STORE_NAME.fullmatch(path.name) or path.is_symlink() or not journal.is_file():
+            continue
+        with journal.open("rb") as file:
+            head = decode_head(file.read(FILE_HEAD_BYTES))
+        if head is not None and head.fingerprint.hex()[:32] == path.name:
+            yield path
 
 
 def _charge(path: Path) -> int:

@@ -95,7 +95,7 @@ class Journal:
             return None
         journal = cls(files, path, head)
         journal._handle = handle
-        entries, journal.size_bytes = _scan(data[:num_read])
+        entries, journal.size_bytes = scan(data[:num_read])
         journal.live_bytes = sum(entry.entry_bytes for entry in entries)
         return journal, entries
 
@@ -179,7 +179,7 @@ class Journal:
         """Return a sentence for each difference between `entries` and what the file says. Reads the whole file."""
         data = memoryview(bytearray(self._files.size(self._handle)))
         self._files.read_at(self._handle, data, 0)
-        written, end = _scan(data)
+        written, end = scan(data)
         problems = []
         if {entry.offset for entry in written} != {entry.offset for entry in entries}:
             problems.append(
@@ -199,8 +199,8 @@ class Journal:
             self._handle = -1
 
 
-def _scan(data: memoryview) -> tuple[list[Entry], int]:
-    """Return the live entries by sequence and the end of the last whole one; skips what is damaged."""
+def scan(data: memoryview) -> tuple[list[Entry], int]:
+    """Return the live entries of a journal's bytes by sequence and the end of the last whole one; skips what is damaged."""
     entries: list[Entry] = []
     raw = bytes(data)
     offset = end = FILE_HEAD_BYTES

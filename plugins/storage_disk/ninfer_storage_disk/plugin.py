@@ -1,6 +1,7 @@
 """Entry point of the plugin. Registers one provider; knows nothing about how images are stored."""
 
 from ninfer.api import TierProvider, hookimpl
+from ninfer_storage_disk.archive import DiskArchive
 from ninfer_storage_disk.config import DiskConfig
 from ninfer_storage_disk.tier import DiskTier
 
@@ -17,5 +18,6 @@ def ninfer_storage_tiers() -> list[TierProvider[DiskConfig]]:
             config=DiskConfig,
             open=DiskTier.open,
             sample_config=DiskConfig.sample,
+            open_archive=DiskArchive.open,
         )
     ]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from ninfer_storage_disk.about import MAX_ABOUT_BYTES
 from ninfer_storage_disk.blocks import Blocks, Run
 from ninfer_storage_disk.directory import (
     DAMAGED_JOURNAL,
@@ -16,7 +17,18 @@ from ninfer_storage_disk.directory import (
 from ninfer_storage_disk.files import Files
 
 FIXED_BYTES: Final = 4 * STEP_BYTES
-"""Part of the cap that no image gets: rounding of the journal's charge to steps."""
+"""Part of the cap that no image gets: rounding of the journal's charge to steps, and the store's small files."""
+
+_MIN_BLOCK_BYTES: Final = 4 << 10
+_MAX_BLOCK_BYTES: Final = 256 << 10
+
+
+def choose_block_bytes(page_image_bytes: int) -> int:
+    """Return a power of two near a sixteenth of a page, so that rounding up costs about 3% of a page at most."""
+    block_bytes = _MIN_BLOCK_BYTES
+    while block_bytes * 32 <= page_image_bytes and block_bytes < _MAX_BLOCK_BYTES:
+        block_bytes *= 2
+    return block_bytes
 
 
 class Space:
@@ -45,10 +57,11 @@ class Space:
         self._data = data
         self._block_bytes = block_bytes
         damaged = own / DAMAGED_JOURNAL
-        self._damaged_bytes = damaged.stat().st_size if damaged.exists() else 0
-        others = directory.other_bytes(own) + self._damaged_bytes
-        self.room_bytes = max(directory.capacity_bytes - others, 0)
-        self.capacity_bytes = max(self.room_bytes - FIXED_BYTES, 0)
+        damaged_bytes = damaged.stat().st_size if damaged.exists() else 0
+        self._side_bytes = damaged_bytes + 2 * MAX_ABOUT_BYTES
+        others = directory.other_bytes(own) + damaged_bytes
+        self.capacity_bytes = max(directory.capacity_bytes - others - FIXED_BYTES, 0)
+        self.room_bytes = max(directory.capacity_bytes - others - 2 * MAX_ABOUT_BYTES, 0)
         self.blocks = Blocks(files.size(data) // block_bytes, [])
 
     def max_blocks(self, journal_bytes: int) -> int:
@@ -149,8 +162,6 @@ class Space:
 
     def _admits(self, num_blocks: int, journal_bytes: int) -> bool:
         own = (
-            num_blocks * self._block_bytes
-            + charged_journal_bytes(journal_bytes)
-            + self._damaged_bytes
+            num_blocks * self._block_bytes + charged_journal_bytes(journal_bytes) + self._side_bytes
         )
         return own + self._directory.other_bytes(self._own) <= self._directory.capacity_bytes

@@ -17,6 +17,7 @@ from typing import Final
 
 from ninfer.api import ImageKey, PutResult, PutStatus, ReadStatus, TierUnavailable
 from ninfer.api.tier import newest_first
+from ninfer_storage_disk.about import NOTHING_KNOWN, About, write_about
 from ninfer_storage_disk.blocks import Run, joined
 from ninfer_storage_disk.checksum import checksum
 from ninfer_storage_disk.directory import (
@@ -41,16 +42,6 @@ JOURNAL_COPIES: Final = 4
 """A journal is rewritten when half of it is dead, and a rewrite has two of them: each live byte is charged 4."""
 
 _FULL_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_MIN_BLOCK_BYTES: Final = 4 << 10
-_MAX_BLOCK_BYTES: Final = 256 << 10
-
-
-def choose_block_bytes(page_image_bytes: int) -> int:
-    """Return a power of two near a sixteenth of a page, so that rounding up costs about 3% of a page at most."""
-    block_bytes = _MIN_BLOCK_BYTES
-    while block_bytes * 32 <= page_image_bytes and block_bytes < _MAX_BLOCK_BYTES:
-        block_bytes *= 2
-    return block_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +74,7 @@ class Store:
         head: JournalHead,
         *,
         sync: bool,
+        about: About = NOTHING_KNOWN,
         by_value: ByValue = newest_first,
     ) -> None:
         """Open or create the store of `head.fingerprint`.
@@ -90,8 +82,9 @@ class Store:
         Args:
             files: the file layer.
             directory: where the store is and what the cap is.
-            head: fingerprint, and the length of blocks for a store that does not exist yet.
+            head: fingerprint, and the length of blocks of a new store.
             sync: flush each batch.
+            about: what to write down for people.
             by_value: orders images, most valuable first, if not all fit under the cap.
 
         Raises:
@@ -102,6 +95,7 @@ class Store:
         self._index_lock = Lock()
         self._files = files
         self._sync = sync
+        self._about = about
         self._by_value = by_value
         self._head = head
         self._directory = directory
@@ -190,16 +184,15 @@ class Store:
         except OSError as error:
             return [_failure(error)] * len(images)
         results: list[PutResult] = []
-        written: list[tuple[int, Entry]] = []
+        written: list[Entry] = []
         for image, runs in zip(images, self._place(images), strict=True):
             result = self._write_payload(image.payload, runs)
             if runs is not None and result.status is PutStatus.STORED:
-                written.append((len(results), self._new_entry(image, runs)))
+                written.append(self._new_entry(image, runs))
             results.append(result)
         if written:
-            result = self._commit([entry for _, entry in written])
-            for number, _ in written:
-                results[number] = result
+            committed = self._commit(written)
+            results = [committed if r.status is PutStatus.STORED else r for r in results]
         return results
 
     def drop(self, entry: Entry) -> bool:
@@ -263,6 +256,7 @@ class Store:
 
     def _open_files(self) -> None:
         """Read journal and data file; drop what does not fit together or under the cap."""
+        write_about(self._files, self._path, self._about)
         path = self._path / JOURNAL
         loaded = Journal.load(self._files, path, self._head.fingerprint)
         if loaded is None:
@@ -284,20 +278,21 @@ class Store:
             _log.warning("disk_images_lost path=%s num_images=%d", self._path, len(dead))
         for entry in dead:
             self._journal.mark_dead(entry)
-        live = Fitting(
+        fitting = Fitting(
             self._files,
             self._data,
             self._journal,
             self._space,
             block_bytes=self.block_bytes,
             sync=self._sync,
-        ).fit(live, self._by_value, lambda e: self.image_bytes(len(e.header), e.num_bytes))
+        )
+        live = fitting.fit(
+            live, self._by_value, lambda e: self.image_bytes(len(e.header), e.num_bytes)
+        )
         self._sequence = max((entry.sequence for entry in entries), default=0)
         with self._index_lock:
             self._index = {entry.key: entry for entry in live}
-        self.used_bytes = sum(
-            self.image_bytes(len(entry.header), entry.num_bytes) for entry in live
-        )
+        self.used_bytes = sum(self.image_bytes(len(e.header), e.num_bytes) for e in live)
         self._space.adopt(run for entry in live for run in entry.runs)
         self._space.shrink()
         self._prepare_journal()

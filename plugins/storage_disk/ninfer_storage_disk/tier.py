@@ -23,13 +23,15 @@ from ninfer.api import (
     TierUnavailable,
     TierUsage,
 )
+from ninfer_storage_disk.about import About
 from ninfer_storage_disk.checksum import checksum
 from ninfer_storage_disk.config import DiskConfig
 from ninfer_storage_disk.directory import Directory
 from ninfer_storage_disk.entry import Entry
 from ninfer_storage_disk.files import Files
 from ninfer_storage_disk.journal import JournalHead
-from ninfer_storage_disk.store import NewImage, Store, choose_block_bytes
+from ninfer_storage_disk.space import choose_block_bytes
+from ninfer_storage_disk.store import NewImage, Store
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +77,7 @@ class DiskTier(StorageTier):
                 self._directory,
                 head,
                 sync=config.sync == "batch",
+                about=About(context.model_name, context.page_image_bytes),
                 by_value=context.by_value,
             )
         except OSError as error:
