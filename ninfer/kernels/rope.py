@@ -9,18 +9,22 @@ import torch
 from torch import Tensor
 
 
-def interleave_heads(weight: Tensor, head_dim: int) -> Tensor:
+def interleave_heads(weight: Tensor, head_dim: int, *, rotated_dim: int | None = None) -> Tensor:
     """Reorder the rows of a query or key projection (or bias, or head norm) from halves to pairs.
 
     Args:
-        weight: `[num_heads * head_dim, ...]`, each head as two halves.
-        head_dim: elements per head, even.
+        weight: `[num_heads * head_dim, ...]`, the rotated part of each head as two halves.
+        head_dim: elements per head.
+        rotated_dim: leading elements of a head that are rotated, even; None for all.
 
     Returns:
         Same shape, a copy.
     """
-    halves = weight.reshape(-1, 2, head_dim // 2, *weight.shape[1:])
-    return halves.transpose(1, 2).reshape(weight.shape)
+    width = head_dim if rotated_dim is None else rotated_dim
+    heads = weight.reshape(-1, head_dim, *weight.shape[1:])
+    halves = heads[:, :width].reshape(-1, 2, width // 2, *weight.shape[1:])
+    pairs = halves.transpose(1, 2).reshape(heads[:, :width].shape)
+    return torch.cat((pairs, heads[:, width:]), dim=1).reshape(weight.shape)
 
 
 def rotations(positions: Tensor, inverse_frequencies: Tensor, dtype: torch.dtype) -> Tensor:
@@ -30,11 +34,11 @@ def rotations(positions: Tensor, inverse_frequencies: Tensor, dtype: torch.dtype
 
     Args:
         positions: int64 `[num_rows]`.
-        inverse_frequencies: float32 `[head_dim / 2]`, radians per token.
+        inverse_frequencies: float32 `[rotated_dim / 2]`, radians per token.
         dtype: dtype of the activations that will be rotated.
 
     Returns:
-        complex64 (complex128 for float64) `[num_rows, 1, head_dim / 2]`.
+        complex64 (complex128 for float64) `[num_rows, 1, rotated_dim / 2]`.
     """
     angles = positions.to(torch.float32).unsqueeze(1) * inverse_frequencies
     real, imaginary = angles.cos(), angles.sin()
@@ -47,7 +51,7 @@ def rotate_(heads: Tensor, rotation: Tensor) -> None:
     """Rotate interleaved heads in place.
 
     Args:
-        heads: `[num_rows, num_heads, head_dim]`, last axis contiguous, any dtype.
+        heads: `[num_rows, num_heads, rotated_dim]`, last axis contiguous, any dtype.
         rotation: from `rotations`.
     """
     shape = (*heads.shape[:-1], heads.shape[-1] // 2, 2)

@@ -86,18 +86,10 @@ class StatePool:
         self.images = torch.zeros(num_slots, elements, dtype=layout.dtype, device=self.device)
         windows = layout.recurrent_elements
         hidden = windows + layout.window_elements
-        self._recurrent = (
-            self
-            .images[:, :windows]
-            .unflatten(1, (layout.num_layers, layout.num_heads, layout.key_dim, layout.value_dim))
-            .unbind(1)
-        )
-        self._windows = (
-            self
-            .images[:, windows:hidden]
-            .unflatten(1, (layout.num_layers, layout.window_rows, layout.window_width))
-            .unbind(1)
-        )
+        heads = (layout.num_layers, layout.num_heads, layout.key_dim, layout.value_dim)
+        self._recurrent = self.images[:, :windows].view(num_slots, *heads).unbind(1)
+        rows = (layout.num_layers, layout.window_rows, layout.window_width)
+        self._windows = self.images[:, windows:hidden].view(num_slots, *rows).unbind(1)
         self.last_hidden = self.images[:, hidden : hidden + layout.hidden_size]
         """View `[num_slots, hidden_size]`: the normalised hidden state of the last token."""
 

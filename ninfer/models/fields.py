@@ -58,6 +58,26 @@ class Fields:
             return tuple(values)
         raise self._wrong(name, "a token id or a list of them", value)
 
+    def integers(self, name: str) -> tuple[int, ...]:
+        """Return a list of integers as a tuple; empty if absent."""
+        values = self._raw.get(self._prefix + name)
+        if values is None:
+            return ()
+        if isinstance(values, list) and all(
+            isinstance(v, int) and not isinstance(v, bool) for v in values
+        ):
+            return tuple(values)
+        raise self._wrong(name, "a list of integers", values)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Return a list of strings as a tuple; empty if absent."""
+        values = self._raw.get(self._prefix + name)
+        if values is None:
+            return ()
+        if isinstance(values, list) and all(isinstance(v, str) for v in values):
+            return tuple(values)
+        raise self._wrong(name, "a list of strings", values)
+
     def table(self, name: str) -> "Fields | None":
         """Return a nested table, None if absent."""
         value = self._raw.get(self._prefix + name)

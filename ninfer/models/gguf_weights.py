@@ -14,7 +14,8 @@ from ninfer.api.errors import ModelError
 from ninfer.kernels.weight import GROUP, Grid4, Weight
 from ninfer.models.config import ModelConfig
 from ninfer.models.gguf_file import GgufFile, GgufTensor
-from ninfer.models.weight_file import EMBEDDING, FINAL_NORM, FREQUENCY_FACTORS, OUTPUT
+from ninfer.models.tensor_shapes import EMBEDDING, FINAL_NORM, OUTPUT
+from ninfer.models.weight_file import FREQUENCY_FACTORS
 
 _MODEL_NAMES: Final = {
     "token_embd.weight": EMBEDDING,

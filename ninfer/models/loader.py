@@ -9,7 +9,8 @@ import torch
 from ninfer.api.errors import ModelError
 from ninfer.kernels.linear import LinearPolicy, WeightFormat
 from ninfer.kernels.linear_calibration import calibrate
-from ninfer.models.assembly import BuildOptions, Progress, assemble
+from ninfer.models.assembly import Progress, assemble
+from ninfer.models.build_options import BuildOptions
 from ninfer.models.config import ModelConfig, config_from_gguf, config_from_hf
 from ninfer.models.gguf_file import GgufFile
 from ninfer.models.gguf_weights import GgufWeights
@@ -17,6 +18,7 @@ from ninfer.models.resolve import ModelSource
 from ninfer.models.safetensors_weights import SafetensorsWeights
 from ninfer.models.transformer import Transformer
 from ninfer.models.weight_file import WeightFile
+from ninfer.models.wrapped_weights import WrappedWeights
 from ninfer.obs.clock import SystemClock
 
 
@@ -102,4 +104,5 @@ def _open(source: ModelSource) -> tuple[ModelConfig, WeightFile]:
         raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelError(f"cannot read {path}: {error}") from error
-    return config_from_hf(raw), SafetensorsWeights(source.path)
+    config, weights = config_from_hf(raw), SafetensorsWeights(source.path)
+    return config, WrappedWeights(weights) if WrappedWeights.is_wrapped(weights) else weights

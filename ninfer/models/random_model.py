@@ -2,23 +2,30 @@
 
 import math
 from collections.abc import Mapping
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from ninfer.kernels.linear import LinearPolicy
 from ninfer.kernels.weight import Weight
-from ninfer.models.assembly import BuildOptions, assemble
-from ninfer.models.config import Family, ModelConfig
+from ninfer.models.assembly import assemble
+from ninfer.models.build_options import BuildOptions
+from ninfer.models.config import HYBRID_FAMILIES, Family, ModelConfig
+from ninfer.models.hybrid_config import DeltaNetConfig, ExpertsConfig
+from ninfer.models.tensor_shapes import EMBEDDING, expected_shapes
 from ninfer.models.transformer import Transformer
-from ninfer.models.weight_file import EMBEDDING, expected_shapes
 
 
 def tiny_config(family: Family = "llama", *, vocab_size: int = 256) -> ModelConfig:
-    """Return a configuration that runs in a millisecond: 2 layers, 4 query heads, 2 KV heads."""
+    """Return a configuration that runs in a millisecond.
+
+    2 layers, 4 query heads, 2 KV heads; a hybrid family has 4 layers, of which the last has full attention.
+    """
+    is_hybrid = family in HYBRID_FAMILIES
     return ModelConfig(
         family=family,
-        num_layers=2,
+        num_layers=4 if is_hybrid else 2,
         hidden_size=48,
         num_heads=4,
         num_kv_heads=2,
@@ -29,10 +36,29 @@ def tiny_config(family: Family = "llama", *, vocab_size: int = 256) -> ModelConf
         rope_theta=10000.0,
         tie_embeddings=family == "llama",
         max_context_tokens=8192,
-        qk_norm=family == "qwen3",
+        qk_norm=family != "llama",
+        rotary_dim=4 if is_hybrid else None,
+        attention_gate=is_hybrid,
+        centred_norms=is_hybrid,
+        layer_kinds=(*("linear_attention",) * 3, "full_attention") if is_hybrid else (),
+        delta_net=_TINY_DELTA_NET if is_hybrid else None,
+        experts=_TINY_EXPERTS if family in {"qwen3_5_moe", "qwen3_next"} else None,
         bos_token_ids=(1,),
         eos_token_ids=(2,),
     )
+
+
+_TINY_DELTA_NET: Final = DeltaNetConfig(
+    num_key_heads=2, num_value_heads=4, key_dim=8, value_dim=12, window=4
+)
+_TINY_EXPERTS: Final = ExpertsConfig(
+    layers=frozenset({0, 2, 3}),
+    num_experts=5,
+    num_chosen=2,
+    intermediate_size=24,
+    shared_intermediate_size=32,
+    normalises=True,
+)
 
 
 def random_model(
@@ -65,9 +91,10 @@ class RandomWeights:
         self._tensors: dict[str, Tensor] = {}
         for name, shape in expected_shapes(config).items():
             values = torch.randn(shape, generator=generator, dtype=torch.float64)
+            is_centred = config.centred_norms and not name.endswith("linear_attn.norm.weight")
             if name.endswith("norm.weight"):
-                values = 1.0 + 0.1 * values
-            elif name != EMBEDDING:
+                values = 0.1 * values if is_centred else 1.0 + 0.1 * values
+            elif name != EMBEDDING and len(shape) > 1:
                 values *= 1.5 / math.sqrt(shape[-1])
             self._tensors[name] = values
 

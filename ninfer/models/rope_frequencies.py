@@ -15,9 +15,10 @@ def inverse_frequencies(config: ModelConfig) -> Tensor:
     checkpoint's angles are those it was trained with.
 
     Returns:
-        float32 `[head_dim / 2]`.
+        float32 `[rotated_dim / 2]`.
     """
-    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
+    width = config.rotated_dim
+    exponents = torch.arange(0, width, 2, dtype=torch.int64).float() / width
     frequencies = 1.0 / (config.rope_theta**exponents)
     scaling = config.rope_scaling
     if scaling is None:

@@ -1,4 +1,4 @@
-"""The forward pass of dense decoders (Llama, Qwen3). Knows nothing about where its weights come from."""
+"""The forward pass of a decoder. Knows nothing about where its weights come from."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,14 +8,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from ninfer.kernels.kv_pool import KvLayout, KvPool
-from ninfer.kernels.linear import Linear, LinearPolicy
+from ninfer.kernels.linear import Linear
 from ninfer.kernels.paged_attention import plan_attention
 from ninfer.kernels.rms_norm import RmsNorm
 from ninfer.kernels.rope import rotations
 from ninfer.kernels.state_pool import StateLayout, StatePool
 from ninfer.models.batch import ForwardBatch
+from ninfer.models.build_options import BuildOptions
 from ninfer.models.config import ModelConfig
 from ninfer.models.decoder_layer import DecoderLayer
+from ninfer.models.state_plan import StatePlan
+from ninfer.models.step import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +30,8 @@ class TransformerWeights:
         layers: in order.
         final_norm: before the output projection.
         output: from the residual stream to the vocabulary.
-        inverse_frequencies: float32 `[head_dim / 2]`.
-        policy: kernels that the linear layers were built with.
+        inverse_frequencies: float32 `[rotated_dim / 2]`.
+        has_mtp_head: the checkpoint has a head that predicts several tokens.
     """
 
     embedding: Tensor
@@ -36,7 +39,7 @@ class TransformerWeights:
     final_norm: RmsNorm
     output: Linear
     inverse_frequencies: Tensor
-    policy: LinearPolicy
+    has_mtp_head: bool = False
 
 
 class Transformer:
@@ -48,31 +51,28 @@ class Transformer:
         state_layout: layout of the state pool that `forward` needs; None for a model without recurrent state.
         device: where tensors must be.
         linear_policy: kernels in use.
+        has_mtp_head: the checkpoint has a head that predicts several tokens.
     """
 
     def __init__(
-        self,
-        config: ModelConfig,
-        weights: TransformerWeights,
-        *,
-        dtype: torch.dtype,
-        activation_dtype: torch.dtype,
+        self, config: ModelConfig, weights: TransformerWeights, options: BuildOptions
     ) -> None:
         """Keep the weights.
 
         Args:
             config: shape and constants.
             weights: operators.
-            dtype: element type of KV and of unpacked weights.
-            activation_dtype: element type of the residual stream.
+            options: how they were built.
         """
         self.config = config
-        self.kv_spec = KvLayout(config.num_layers, config.num_kv_heads, config.head_dim, dtype)
-        self.state_layout: StateLayout | None = None
+        num_kv_layers = len(config.attention_layers)
+        self.kv_spec = KvLayout(num_kv_layers, config.num_kv_heads, config.head_dim, options.dtype)
+        self.state_layout = state_layout(config, options.state_dtype)
         self.device = weights.embedding.device
-        self.linear_policy = weights.policy
+        self.linear_policy = options.policy
+        self.has_mtp_head = weights.has_mtp_head
         self._weights = weights
-        self._activation_dtype = activation_dtype
+        self._activation_dtype = options.activation_dtype
         self._scale = config.head_dim**-0.5
 
     @property
@@ -97,16 +97,26 @@ class Transformer:
 
         Changes: the KV slots of the rows, and the segments' state slots. Blocks on a CPU.
         """
-        weights = self._weights
-        plan = plan_attention(
+        weights, dtype = self._weights, self._activation_dtype
+        attention = plan_attention(
             kv, batch.segments, num_heads=self.config.num_heads, scale=self._scale
         )
-        dtype = self._activation_dtype
         rotation = rotations(batch.positions, weights.inverse_frequencies, dtype)
+        step = Step(rotation, attention, self._plan_states(batch, states))
         x = functional.embedding(batch.token_ids, weights.embedding).to(dtype)
         for layer in weights.layers:
-            layer.add_to(x, rotation, plan)
-        return weights.final_norm(x)
+            layer.add_to(x, step)
+        hidden = weights.final_norm(x)
+        if step.states is not None:
+            step.states.keep_hidden(hidden)
+        return hidden
+
+    def _plan_states(self, batch: ForwardBatch, states: StatePool | None) -> StatePlan | None:
+        if self.state_layout is None:
+            return None
+        if states is None or states.layout != self.state_layout:
+            raise ValueError("the model keeps state and needs a state pool of its layout")
+        return StatePlan(states, batch.segments)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
@@ -120,3 +130,25 @@ class Transformer:
         """
         scores = self._weights.output(hidden)
         return scores.to(torch.promote_types(scores.dtype, torch.float32))
+
+
+def state_layout(config: ModelConfig, dtype: torch.dtype) -> StateLayout | None:
+    """Return what a lane's state consists of; None for a model without recurrent state.
+
+    Args:
+        config: shape of the model.
+        dtype: element type of states.
+    """
+    delta = config.delta_net
+    if delta is None or not config.delta_layers:
+        return None
+    return StateLayout(
+        num_layers=len(config.delta_layers),
+        num_heads=delta.num_value_heads,
+        key_dim=delta.key_dim,
+        value_dim=delta.value_dim,
+        window_rows=delta.window - 1,
+        window_width=delta.conv_width,
+        hidden_size=config.hidden_size,
+        dtype=dtype,
+    )

@@ -1,4 +1,4 @@
-"""Where weights come from, and which tensors a model must find there. Knows nothing about file formats."""
+"""Where weights come from, and whether they fit a model. Knows nothing about file formats."""
 
 from collections.abc import Mapping
 from typing import Final, Protocol
@@ -7,13 +7,13 @@ from torch import Tensor
 
 from ninfer.api.errors import ModelError
 from ninfer.kernels.weight import Weight
-from ninfer.models.config import ModelConfig
+from ninfer.models.config import HYBRID_FAMILIES, ModelConfig
+from ninfer.models.tensor_shapes import FUSED_GATE_UP, OUTPUT, expected_shapes
 
-EMBEDDING: Final = "model.embed_tokens.weight"
-OUTPUT: Final = "lm_head.weight"
-FINAL_NORM: Final = "model.norm.weight"
 FREQUENCY_FACTORS: Final = "rope_freq_factors"
 """Optional divisors of the rotary frequencies, `[head_dim / 2]`; only GGUF files carry them as a tensor."""
+MTP_PREFIX: Final = "mtp."
+"""Begins the names of the head that predicts several tokens; loaded by who drafts with it."""
 
 _IGNORED_SUFFIXES: Final = ("rotary_emb.inv_freq",)
 _MAX_LISTED: Final = 8
@@ -36,19 +36,14 @@ class WeightFile(Protocol):
         ...
 
 
-def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """List the tensors that a model consists of."""
-    hidden = config.hidden_size
-    shapes: dict[str, tuple[int, ...]] = {
-        EMBEDDING: (config.vocab_size, hidden),
-        FINAL_NORM: (hidden,),
-    }
-    if not config.tie_embeddings:
-        shapes[OUTPUT] = (config.vocab_size, hidden)
-    for layer in range(config.num_layers):
-        for name, shape in _layer_shapes(config).items():
-            shapes[f"model.layers.{layer}.{name}"] = shape
-    return shapes
+def has_fused_experts(found: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether a file keeps the weights of all experts of a layer in one tensor."""
+    return any(name.endswith(FUSED_GATE_UP) for name in found)
+
+
+def has_mtp_head(found: Mapping[str, tuple[int, ...]], config: ModelConfig) -> bool:
+    """Whether a file has a head that predicts several tokens."""
+    return config.family in HYBRID_FAMILIES and any(name.startswith(MTP_PREFIX) for name in found)
 
 
 def check_shapes(found: Mapping[str, tuple[int, ...]], config: ModelConfig) -> None:
@@ -57,7 +52,7 @@ def check_shapes(found: Mapping[str, tuple[int, ...]], config: ModelConfig) -> N
     Raises:
         ModelError: tensors are missing, unknown or of another shape; every one is named, up to eight.
     """
-    expected = expected_shapes(config)
+    expected = expected_shapes(config, has_fused_experts=has_fused_experts(found))
     problems = [
         f"{name}: expected shape {list(shape)}, it is missing"
         if name not in found
@@ -79,30 +74,6 @@ def check_shapes(found: Mapping[str, tuple[int, ...]], config: ModelConfig) -> N
 
 def _is_ignorable(name: str, config: ModelConfig) -> bool:
     is_tied_output = name == OUTPUT and config.tie_embeddings
-    return is_tied_output or name == FREQUENCY_FACTORS or name.endswith(_IGNORED_SUFFIXES)
-
-
-def _layer_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    hidden, inner = config.hidden_size, config.intermediate_size
-    queries = config.num_heads * config.head_dim
-    keys = config.num_kv_heads * config.head_dim
-    shapes: dict[str, tuple[int, ...]] = {
-        "input_layernorm.weight": (hidden,),
-        "self_attn.q_proj.weight": (queries, hidden),
-        "self_attn.k_proj.weight": (keys, hidden),
-        "self_attn.v_proj.weight": (keys, hidden),
-        "self_attn.o_proj.weight": (hidden, queries),
-        "post_attention_layernorm.weight": (hidden,),
-        "mlp.gate_proj.weight": (inner, hidden),
-        "mlp.up_proj.weight": (inner, hidden),
-        "mlp.down_proj.weight": (hidden, inner),
-    }
-    if config.qk_norm:
-        shapes["self_attn.q_norm.weight"] = (config.head_dim,)
-        shapes["self_attn.k_norm.weight"] = (config.head_dim,)
-    if config.attention_bias:
-        shapes["self_attn.q_proj.bias"] = (queries,)
-        shapes["self_attn.k_proj.bias"] = (keys,)
-        shapes["self_attn.v_proj.bias"] = (keys,)
-        shapes["self_attn.o_proj.bias"] = (hidden,)
-    return shapes
+    is_draft = config.family in HYBRID_FAMILIES and name.startswith(MTP_PREFIX)
+    is_constant = name == FREQUENCY_FACTORS or name.endswith(_IGNORED_SUFFIXES)
+    return is_tied_output or is_draft or is_constant

@@ -1,0 +1,77 @@
+"""Softmax attention over paged KV. Knows nothing about where its weights come from."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ninfer.kernels.linear import Linear
+from ninfer.kernels.rms_norm import RmsNorm
+from ninfer.kernels.rope import rotate_
+from ninfer.models.config import ModelConfig
+from ninfer.models.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionWeights:
+    """Operators of one layer.
+
+    Attributes:
+        input: outputs are query heads, key heads, value heads, and a gate per query element for models with
+            `attention_gate`; the rotated part of queries and keys is interleaved (see `kernels.rope`).
+        qk_norm: weight `[num_heads + num_kv_heads, head_dim]`, interleaved alike; None for models without.
+        output: from heads to the residual stream.
+    """
+
+    input: Linear
+    qk_norm: RmsNorm | None
+    output: Linear
+
+
+class Attention:
+    """A `Mixer` that reads everything before."""
+
+    def __init__(
+        self, index: int, config: ModelConfig, weights: AttentionWeights, *, kv_dtype: torch.dtype
+    ) -> None:
+        """Keep the operators.
+
+        Args:
+            index: layer of the KV pool.
+            config: shapes.
+            weights: operators.
+            kv_dtype: element type of the pool.
+        """
+        self._index = index
+        self._weights = weights
+        self._kv_dtype = kv_dtype
+        self._num_heads = config.num_heads
+        self._num_rotated = config.num_heads + config.num_kv_heads
+        self._rotated_dim = config.rotated_dim
+        self._is_partly_rotated = config.rotated_dim < config.head_dim
+        self._has_gate = config.attention_gate
+        self._num_attended = self._num_rotated + config.num_kv_heads
+        num_gates = config.num_heads if config.attention_gate else 0
+        self._heads_shape = (-1, self._num_attended + num_gates, config.head_dim)
+        self._group = config.num_heads // config.num_kv_heads
+        self._grouped_shape = (-1, self._group + 2, config.num_kv_heads, config.head_dim)
+
+    def __call__(self, x: Tensor, step: Step) -> Tensor:
+        """See `Mixer`. Changes the rows' KV slots of this layer."""
+        weights = self._weights
+        heads = weights.input(x).view(self._heads_shape)
+        rotated = heads[:, : self._num_rotated]
+        if weights.qk_norm is not None:
+            weights.qk_norm.in_place(rotated)
+        if self._is_partly_rotated:
+            rotated = rotated[..., : self._rotated_dim]
+        rotate_(rotated, step.rotation)
+        attending = heads[:, : self._num_attended] if self._has_gate else heads
+        attending = attending.to(self._kv_dtype)
+        keys_values = attending.view(self._grouped_shape)[:, self._group :]
+        attended = step.attention.attend(
+            self._index, attending[:, : self._num_heads], keys_values
+        ).to(x.dtype)
+        if self._has_gate:
+            attended = attended * heads[:, self._num_attended :].sigmoid().flatten(1)
+        return weights.output(attended)

@@ -1,0 +1,34 @@
+"""How a model is held in memory. Knows nothing about models."""
+
+from dataclasses import dataclass
+
+import torch
+
+from ninfer.kernels.linear import LinearPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """Types, kernels and device of a model.
+
+    Attributes:
+        dtype: element type of KV and of unpacked weights: bfloat16, float32 or float64.
+        policy: kernels of the linear layers.
+        device: where tensors go.
+    """
+
+    dtype: torch.dtype
+    policy: LinearPolicy
+    device: torch.device
+
+    @property
+    def activation_dtype(self) -> torch.dtype:
+        """float32 for bf16 models on a CPU, whose vector units have no bf16 arithmetic; otherwise `dtype`."""
+        if self.device.type == "cpu" and self.dtype == torch.bfloat16:
+            return torch.float32
+        return self.dtype
+
+    @property
+    def state_dtype(self) -> torch.dtype:
+        """Element type of recurrent states: they add up over the whole context, so float32 at least."""
+        return torch.promote_types(self.dtype, torch.float32)

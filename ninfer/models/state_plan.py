@@ -1,0 +1,188 @@
+"""Which rows of a step use which state slots, worked out once for all layers. Knows nothing about what a layer computes."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ninfer.kernels.segment import Segment
+from ninfer.kernels.state_pool import StatePool
+
+MAX_STEPPED_ROWS: Final = 4
+"""Segments of so many rows are computed row by row, together with those of other lanes."""
+
+Selector = slice | Tensor
+"""Picks along the first axis: a slice where possible, because that copies nothing."""
+
+
+def selector(indices: Sequence[int], device: torch.device) -> Selector:
+    """Pick the given indices, in this order."""
+    first = indices[0]
+    step = indices[1] - first if len(indices) > 1 else 1
+    if step > 0 and all(index == first + i * step for i, index in enumerate(indices)):
+        return slice(first, indices[-1] + 1, step)
+    return torch.tensor(indices, device=device)
+
+
+def store(target: Tensor, where: Selector, values: Tensor) -> None:
+    """Write values to the picked places of a tensor's first axis."""
+    if isinstance(where, slice):
+        target[where].copy_(values)
+    else:
+        target.index_copy_(0, where, values)
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """Lanes of the stepped rows and the slots that receive their state; one slot per lane."""
+
+    lanes: Selector
+    slots: Selector
+
+    @staticmethod
+    def of(pairs: Iterable[tuple[int, int]], device: torch.device) -> "Keeping | None":
+        """Make one of (lane, slot) pairs, None of none."""
+        ordered = sorted(pairs)
+        if not ordered:
+            return None
+        lanes, slots = zip(*ordered, strict=True)
+        return Keeping(selector(lanes, device), selector(slots, device))
+
+
+class SteppedRow(NamedTuple):
+    """One row of every lane that has so many.
+
+    Attributes:
+        num_lanes: lanes [0, num_lanes) have this row.
+        ended: those whose last row it is, into their state slots.
+        kept: those that keep the state after this row elsewhere too.
+    """
+
+    num_lanes: int
+    ended: Keeping | None
+    kept: Keeping | None
+
+
+class SteppedRows:
+    """Short segments, computed row by row with all lanes at once; lanes with more rows come first.
+
+    Attributes:
+        shape: (lanes, rows of the longest).
+        rows: batch rows `[lanes * longest]`, lane by lane; a shorter lane repeats its last row.
+        slots: state slot of each lane.
+        steps: one per row.
+        is_in_order: `rows` are those of the whole batch in their order, if it has no other segments.
+    """
+
+    def __init__(self, segments: Sequence[Segment], device: torch.device) -> None:
+        """Sort the segments; each has a state slot."""
+        lanes = sorted(segments, key=lambda segment: -segment.num_rows)
+        longest = lanes[0].num_rows
+        self.shape = (len(lanes), longest)
+        rows = [s.row_start + min(row, s.num_rows - 1) for s in lanes for row in range(longest)]
+        self.rows = selector(rows, device)
+        self.is_in_order = isinstance(self.rows, slice) and self.rows.step == 1
+        self._places: tuple[Tensor, Tensor] | None = None
+        if lanes[-1].num_rows < longest:
+            real = [
+                lane * longest + row for lane, s in enumerate(lanes) for row in range(s.num_rows)
+            ]
+            self._places = (
+                torch.tensor(real, device=device),
+                torch.tensor([rows[index] for index in real], device=device),
+            )
+        slots = [slot_of(segment) for segment in lanes]
+        self.slots = selector(slots, device)
+        self.steps = [_step(lanes, slots, row, device) for row in range(longest)]
+
+    def put(self, results: Tensor, target: Tensor) -> None:
+        """Write results `[lanes, longest, ...]` to their batch rows of `target`."""
+        results = results.flatten(0, 1)
+        if self._places is None:
+            store(target, self.rows, results)
+        else:
+            real, rows = self._places
+            target.index_copy_(0, rows, results[real])
+
+
+class StatePlan:
+    """The groups of a step's rows.
+
+    Attributes:
+        states: where states are.
+        stepped: rows computed one by one; None if there are none.
+        chunked: segments computed as chunks.
+    """
+
+    def __init__(self, states: StatePool, segments: Sequence[Segment]) -> None:
+        """Sort the segments of a step.
+
+        Raises:
+            ValueError: a segment has no state slot, or one that is not in the pool or used by another one.
+        """
+        _check(states, segments)
+        stepped = [s for s in segments if s.num_rows <= MAX_STEPPED_ROWS or s.state_slots_after]
+        self.states = states
+        self.stepped = SteppedRows(stepped, states.device) if stepped else None
+        self.chunked = tuple(
+            s for s in segments if s.num_rows > MAX_STEPPED_ROWS and not s.state_slots_after
+        )
+        pairs = {slot_of(s): s.row_start + s.num_rows - 1 for s in segments}
+        for segment in segments:
+            for row, slot in enumerate(segment.state_slots_after, start=segment.row_start):
+                pairs[slot] = row
+        self._hidden_slots = selector(list(pairs), states.device)
+        self._hidden_rows = selector(list(pairs.values()), states.device)
+
+    def keep_hidden(self, hidden: Tensor) -> None:
+        """Store the last hidden state of every segment, and those after rows that are kept.
+
+        Args:
+            hidden: result of the forward pass, `[num_rows, hidden_size]`.
+        """
+        store(
+            self.states.last_hidden,
+            self._hidden_slots,
+            hidden[self._hidden_rows].to(self.states.layout.dtype),
+        )
+
+
+def slot_of(segment: Segment) -> int:
+    """Return a segment's state slot.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if segment.state_slot is None:
+        raise ValueError(f"the model keeps state, but {segment} has no state slot")
+    return segment.state_slot
+
+
+def _check(states: StatePool, segments: Sequence[Segment]) -> None:
+    used: set[int] = set()
+    for segment in segments:
+        own = slot_of(segment)
+        slots = segment.state_slots_after
+        if slots and slots[-1] == own:
+            slots = slots[:-1]
+        for slot in (own, *slots):
+            if not 0 <= slot < states.num_slots:
+                raise ValueError(f"state slot {slot} is not in a pool of {states.num_slots}")
+            if slot in used:
+                raise ValueError(f"state slot {slot} is used twice in one step")
+            used.add(slot)
+
+
+def _step(
+    lanes: Sequence[Segment], slots: Sequence[int], row: int, device: torch.device
+) -> SteppedRow:
+    present = [lane for lane, segment in enumerate(lanes) if segment.num_rows > row]
+    ended = [(lane, slots[lane]) for lane in present if lanes[lane].num_rows == row + 1]
+    kept = [
+        (lane, lanes[lane].state_slots_after[row])
+        for lane in present
+        if lanes[lane].state_slots_after and lanes[lane].state_slots_after[row] != slots[lane]
+    ]
+    return SteppedRow(len(present), Keeping.of(ended, device), Keeping.of(kept, device))
