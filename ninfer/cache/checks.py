@@ -79,9 +79,10 @@ def _check_lower(store: ContextStore, objects: Iterable[StoredObject]) -> Iterab
             elif replica is not None:
                 reserved += replica.num_bytes
         gone = store.gone_bytes[tier - 1]
-        if used + gone + reserved != ledger.used_bytes + ledger.reserved_bytes:
+        foreign = ledger.foreign_bytes
+        if used + gone + reserved + foreign != ledger.used_bytes + ledger.reserved_bytes:
             yield (
-                f"tier {tier}: {used} used + {reserved} reserved + {gone} gone != "
+                f"tier {tier}: {used} used + {reserved} reserved + {gone} gone + {foreign} foreign != "
                 f"{ledger.used_bytes} + {ledger.reserved_bytes} booked"
             )
         if not 0 <= ledger.free_bytes <= ledger.capacity_bytes:

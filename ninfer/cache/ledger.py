@@ -7,7 +7,9 @@ class ByteLedger:
     """One byte budget for pages and state images together.
 
     Invariants:
-        0 <= used_bytes, 0 <= reserved_bytes, used_bytes + reserved_bytes <= capacity_bytes.
+        0 <= foreign_bytes <= used_bytes, 0 <= reserved_bytes, used_bytes + reserved_bytes <= capacity_bytes.
+
+    Foreign bytes are those of images in a shared tier that others stored and that have no place in the tree.
 
     Args:
         capacity_bytes: what the tier may hold.
@@ -18,6 +20,7 @@ class ByteLedger:
         self.capacity_bytes = capacity_bytes
         self.used_bytes = 0
         self.reserved_bytes = 0
+        self.foreign_bytes = 0
 
     @property
     def free_bytes(self) -> int:
@@ -47,3 +50,18 @@ class ByteLedger:
     def release(self, num_bytes: int) -> None:
         """Give used room back."""
         self.used_bytes -= num_bytes
+
+    def take_foreign(self, num_bytes: int) -> None:
+        """Count an image without a place in the tree.
+
+        Raises:
+            InvariantBroken: there is less room; the caller must have asked first.
+        """
+        self.reserve(num_bytes)
+        self.commit(num_bytes)
+        self.foreign_bytes += num_bytes
+
+    def give_foreign(self, num_bytes: int) -> None:
+        """Stop counting an image without a place in the tree."""
+        self.foreign_bytes -= num_bytes
+        self.release(num_bytes)

@@ -17,6 +17,7 @@ from ninfer.cache.resume import Prefix
 from ninfer.cache.reuse_path import classify
 from ninfer.cache.scratch_slots import ScratchSlots
 from ninfer.cache.sealing import Sealer
+from ninfer.cache.shared_tiers import SharedTiers
 from ninfer.cache.store import ContextStore
 from ninfer.cache.transfers import Move, Transfers
 from ninfer.core.errors import RequestInfeasible
@@ -67,6 +68,7 @@ class CacheManager:
         evictor = Evictor(store, lambda tier: not transfers.is_stalled(tier), policy.evicted)
         copies_down = CopiesDown(store, evictor, transfers, policy)
         store.on_delete = transfers.delete
+        self.shared = SharedTiers(store, transfers, clock)
         self.store = store
         self.transfers = transfers
         self.copies_down = copies_down
@@ -182,7 +184,7 @@ class CacheManager:
             if callable(on_end):
                 on_end(move)
         self.copies_down.pump()
-        return bool(ended)
+        return self.shared.pump() or bool(ended)
 
     def _observe(self, move: Move) -> None:
         if move.seconds > 0.0:

@@ -35,10 +35,17 @@ class Names:
 
     def key_of(self, stored: StoredObject) -> ImageKey:
         """Return the name of an object on lower tiers."""
-        digest = self.digest_of(page_of(stored))
-        if stored.kind is ImageKind.STATE:
-            digest = self._digest(b"state" + digest)
-        return ImageKey(digest=digest, kind=stored.kind)
+        node = page_of(stored)
+        return self.page_key_of(node) if stored is node else self.state_key_of(node)
+
+    def page_key_of(self, node: PageNode) -> ImageKey:
+        """Return the name of a page."""
+        return ImageKey(digest=self.digest_of(node), kind=ImageKind.PAGE)
+
+    def state_key_of(self, node: PageNode) -> ImageKey:
+        """Return the name of the state at the end of a page, whether there is one or not."""
+        digest = self._digest(b"state" + self.digest_of(node))
+        return ImageKey(digest=digest, kind=ImageKind.STATE)
 
     def header_of(self, stored: StoredObject) -> ImageHeader:
         """Return the header to store beside an object."""

@@ -17,10 +17,13 @@ class Recovered:
     Attributes:
         num_kept: images usable again.
         num_dropped: images without their prefix, without room or without a header of ours.
+        left: of a shared tier, images without their prefix or without room; they stay where they are, for their writer
+            may still have the prefix elsewhere.
     """
 
     num_kept: int
     num_dropped: int
+    left: Sequence[ImageRecord] = ()
 
 
 def recover(store: ContextStore, handle: TierHandle, tier: int) -> Recovered:
@@ -39,7 +42,9 @@ def recover(store: ContextStore, handle: TierHandle, tier: int) -> Recovered:
         by_digest[store.names.digest_of(node)] = node
     found: list[_Found] = []
     unusable: list[ImageKey] = []
-    for record in handle.records():
+    without_place: list[ImageKey] = []
+    records = {record.key: record for record in handle.records()}
+    for record in records.values():
         header = ImageHeader.unpack(record.header)
         if header is None or record.num_bytes != _payload_bytes(store, header):
             unusable.append(record.key)
@@ -47,17 +52,22 @@ def recover(store: ContextStore, handle: TierHandle, tier: int) -> Recovered:
             num_bytes = handle.stored_bytes(len(record.header), record.num_bytes)
             found.append(_Found(header=header, key=record.key, num_bytes=num_bytes))
     found = _most_valuable_first(found, lambda digest: digest in by_digest)
-    waiting = _within_capacity(found, store.ledgers[tier - 1].free_bytes, unusable)
+    waiting = _within_capacity(found, store.ledgers[tier - 1].free_bytes, without_place)
     waiting.sort(key=lambda item: (item.header.end_tokens, item.header.kind))
     num_kept = 0
     for item in waiting:
         if _take_over(store, item, tier, by_digest):
             num_kept += 1
         else:
-            unusable.append(item.key)
+            without_place.append(item.key)
+    left: list[ImageRecord] = []
+    if handle.capabilities.shared:
+        left = [records[key] for key in without_place]
+    else:
+        unusable += without_place
     if unusable:
         handle.delete(unusable)
-    return Recovered(num_kept=num_kept, num_dropped=len(unusable))
+    return Recovered(num_kept=num_kept, num_dropped=len(unusable), left=left)
 
 
 def by_value(records: Sequence[ImageRecord]) -> list[ImageRecord]:

@@ -3,7 +3,16 @@
 from collections.abc import Iterable
 from typing import TypeVar
 
-from ninfer.api import ImageRecord, PutResult, PutStatus, ReadResult, ReadStatus, TierUsage
+from ninfer.api import (
+    ImageKey,
+    ImageRecord,
+    PutResult,
+    PutStatus,
+    ReadResult,
+    ReadStatus,
+    TierChanges,
+    TierUsage,
+)
 from ninfer.core.plugin_guard import WrongAnswer
 
 T = TypeVar("T")
@@ -36,6 +45,17 @@ def record_list(answer: object) -> list[ImageRecord]:
         _require(bytes, record.header, "header")
         records.append(record)
     return records
+
+
+def changes_of(answer: object) -> TierChanges:
+    """Return what a shared tier tells. Raises WrongAnswer."""
+    if not isinstance(answer, TierChanges):
+        raise WrongAnswer(f"returned {_shown(answer)}, not TierChanges")
+    _require(bytes, answer.cursor, "cursor")
+    record_list(answer.records)
+    for key in answer.removed:
+        _require(ImageKey, key, "a removed image")
+    return answer
 
 
 def sentences(answer: object) -> list[str]:

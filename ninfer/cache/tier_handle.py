@@ -20,11 +20,13 @@ from ninfer.api import (
     ReadResult,
     ReadStatus,
     StorageTier,
+    TierChanges,
     TierUsage,
 )
 from ninfer.cache.tier_answers import (
     allocated,
     byte_count,
+    changes_of,
     image_in_place,
     put_results,
     read_results,
@@ -212,6 +214,12 @@ class TierHandle:
         if not self.capabilities.enumerable:
             return []
         return self._guard("records", lambda: record_list(self._tier.records()), [])
+
+    def changes(self, cursor: bytes, limit: int) -> TierChanges:
+        """Tell what other processes stored and deleted since a place in time; nothing if the tier fails."""
+        nothing = TierChanges(cursor=cursor)
+        call = self._tier.changes
+        return self._guard("changes", lambda: changes_of(call(cursor, limit)), nothing)
 
     def check(self) -> list[str]:
         """Return what the tier finds wrong with itself."""

@@ -158,6 +158,15 @@ class Transfers:
         handle = self.handles[tier - 1]
         self._writers[tier - 1].queue.put(lambda: handle.delete([key]))
 
+    def look(self, tier: int, call: Callable[[], None]) -> None:
+        """Queue a call beside the reads of a tier; it must not raise, and `wake` follows it."""
+
+        def run() -> None:
+            call()
+            self._wake()
+
+        self._readers[tier - 1].queue.put(run)
+
     def cancel(self, batches: Sequence[Batch]) -> None:
         """Give batches up: on return no worker touches device memory for them any more."""
         for batch in batches:

@@ -5,7 +5,7 @@ longest common prefix among thousands of siblings is found at the neighbours of 
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 
 from ninfer.cache.identity import PAGE_TOKEN_BYTES, TOKEN_BYTES, common_prefix_tokens
@@ -25,6 +25,10 @@ class ContextTree:
         """Start empty."""
         self._num_tiers = num_tiers
         self._roots: dict[bytes, PageNode] = {}
+        self.on_link: Callable[[PageNode], None] | None = None
+        """Told of each node that was linked."""
+        self.on_unlink: Callable[[PageNode], None] | None = None
+        """Told of each node that is about to be unlinked, with all below it."""
 
     def root(self, domain: bytes) -> PageNode:
         """Return the root of a domain, made if it is new."""
@@ -88,12 +92,16 @@ class ContextTree:
         else:
             siblings = parent.children = parent.children or []
         siblings.insert(bisect_left(siblings, node.tokens, key=_tokens), node)
+        if self.on_link is not None:
+            self.on_link(node)
 
     def unlink(self, node: PageNode) -> None:
         """Remove a node from its parent; empty domains vanish."""
         parent = node.parent
         if parent is None:
             return
+        if self.on_unlink is not None:
+            self.on_unlink(node)
         siblings = (parent.tails if node.is_tail else parent.children) or []
         at = bisect_left(siblings, node.tokens, key=_tokens)
         del siblings[at]

@@ -238,6 +238,7 @@ def _assemble(
     )
     for tier, handle in enumerate(handles, start=1):
         found = recover(store, handle, tier)
+        manager.shared.take(tier, found.left)
         if found.num_kept or found.num_dropped:
             _log.info(
                 "tier_recovered",

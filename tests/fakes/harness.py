@@ -117,7 +117,8 @@ class Harness:
             slack_tokens=draft_tokens,
         )
         for number, handle in enumerate(handles, start=1):
-            recover(self.store, handle, number)
+            found = recover(self.store, handle, number)
+            self.manager.shared.take(number, found.left)
         decoder = None
         if draft_tokens:
             decoder = NgramDecoder.open(
