@@ -6,23 +6,10 @@ from dataclasses import dataclass
 
 import structlog
 
-from ninfer.api import (
-    CheckpointMatcher,
-    Clock,
-    DecoderContext,
-    MatcherContext,
-    PlacementPolicy,
-    PolicyContext,
-    SpeculativeDecoder,
-    TierContext,
-    TierFacts,
-)
-from ninfer.builtin.lru import LruConfig, LruPolicy
-from ninfer.builtin.radix import RadixConfig, RadixMatcher
+from ninfer.api import Clock, PlacementPolicy, PolicyContext, TierFacts
 from ninfer.cache.manager import CacheManager
-from ninfer.cache.recovery import by_value, recover
+from ninfer.cache.recovery import recover
 from ninfer.cache.store import ContextStore
-from ninfer.cache.tier_handle import TierHandle
 from ninfer.cache.tier_space import TierSpace
 from ninfer.cache.transfers import Transfers
 from ninfer.config.loading import LoadedSettings
@@ -31,6 +18,8 @@ from ninfer.core.step import PAGE_SIZE_TOKENS
 from ninfer.engine.engine import EngineLoop, EngineParts
 from ninfer.engine.fingerprint import fingerprint
 from ninfer.engine.model_access import LoadedModelAccess
+from ninfer.engine.open_plugins import PluginOpener
+from ninfer.engine.plugin_watch import PluginWatch
 from ninfer.engine.served_model import LoadedModel, load_served_model
 from ninfer.engine.service import EngineService
 from ninfer.exec.calibrate import PrefillSpeed, calibrate_prefill
@@ -42,8 +31,7 @@ from ninfer.kernels.kv_pool import KvPool
 from ninfer.obs.clock import SystemClock
 from ninfer.obs.model_info import ModelInfo
 from ninfer.plugins.catalog import PluginCatalog
-from ninfer.plugins.opening import open_decoder, open_matcher, open_policy, open_tier
-from ninfer.plugins.selection import Selection, select_plugins
+from ninfer.plugins.selection import select_plugins
 from ninfer.sched.chunks import ChunkSizes
 from ninfer.sched.drafting import Drafting
 from ninfer.sched.limits import SchedulerLimits
@@ -129,12 +117,12 @@ def build_engine(loaded: LoadedSettings, catalog: PluginCatalog) -> BuiltEngine:
 
 def _compose(loaded: LoadedSettings, catalog: PluginCatalog) -> "_Composed":
     settings, clock = loaded.settings, SystemClock()
-    selection = select_plugins(catalog, loaded)
+    opener = PluginOpener(settings, select_plugins(catalog, loaded), clock)
     model = load_served_model(settings, clock)
-    decoder, num_drafts = _open_decoder(settings, selection, model, clock)
+    decoder, num_drafts = opener.decoder(LoadedModelAccess(model.model))
     device = _open_device(settings, model, clock, slack_tokens=num_drafts)
     drafting = Drafting(decoder, max_tokens=num_drafts)
-    loop = _assemble(settings, selection, model, device, drafting)
+    loop = _assemble(settings, opener, model, device, drafting)
     name = settings.server.served_name or settings.model.name
     info = ModelInfo(
         name=name,
@@ -194,7 +182,7 @@ def _open_device(
 
 def _assemble(
     settings: Settings,
-    selection: Selection,
+    opener: PluginOpener,
     model: LoadedModel,
     device: _Device,
     drafting: Drafting,
@@ -209,7 +197,8 @@ def _assemble(
         state_image_bytes=device.runner.layout.state_image_bytes,
         drafter="",
     )
-    handles = _open_tiers(settings, selection, model, device, name, clock)
+    host = HostMemory(model.model.device)
+    handles = opener.tiers(device.runner.layout, name, host, model_name=model.name)
     spaces = [
         TierSpace(
             name=handle.name,
@@ -218,7 +207,9 @@ def _assemble(
         )
         for handle in handles
     ]
-    policy = _open_policy(settings, selection, spaces, device, name, clock)
+    policy = _open_policy(settings, opener, spaces, device, name, clock)
+    matcher = opener.matcher()
+    opener.check()
     store = ContextStore(device.runner.layout, spaces, policy.keep_value, clock)
     wake = threading.Event()
     transfers = Transfers(
@@ -231,7 +222,7 @@ def _assemble(
     manager = CacheManager(
         store,
         transfers,
-        matcher=_open_matcher(selection),
+        matcher=matcher,
         policy=policy,
         clock=clock,
         slack_tokens=drafting.max_tokens,
@@ -260,12 +251,11 @@ def _assemble(
             num_flushed = manager.flush(settings.server.drain_timeout, lambda: _wait(wake))
             _log.info("contexts_flushed", num_images=num_flushed)
         transfers.close(settings.cache.transfer_deadline)
-        for handle in handles:
-            handle.close()
-        policy.close()
-        drafting.close()
+        opener.close()
+        watch.stop()
 
-    return EngineLoop(
+    watch = PluginWatch(opener.guards, handles)
+    loop = EngineLoop(
         EngineParts(
             scheduler=scheduler,
             manager=manager,
@@ -273,8 +263,12 @@ def _assemble(
             clock=clock,
             wake=wake,
             on_close=close,
+            watch=watch,
         )
     )
+    opener.on_policy_aside(lambda: loop.command(manager.rebuild_victims))
+    watch.start()
+    return loop
 
 
 def _wait(wake: threading.Event) -> None:
@@ -295,36 +289,9 @@ def _limits(settings: Settings) -> SchedulerLimits:
     )
 
 
-def _open_tiers(
-    settings: Settings,
-    selection: Selection,
-    model: LoadedModel,
-    device: _Device,
-    name: bytes,
-    clock: Clock,
-) -> list[TierHandle]:
-    layout = device.runner.layout
-    handles = []
-    for chosen in selection.tiers if settings.cache.enabled else ():
-        context = TierContext(
-            tier_name=chosen.name,
-            fingerprint=name,
-            clock=clock,
-            host_allocator=HostMemory(model.model.device),
-            model_name=model.name,
-            page_image_bytes=layout.page_image_bytes,
-            state_image_bytes=layout.state_image_bytes,
-            cache_dir=settings.cache.dir,
-            by_value=by_value,
-        )
-        tier = open_tier(chosen, context)
-        handles.append(TierHandle(chosen.name, tier, plugin=chosen.record.name))
-    return handles
-
-
 def _open_policy(
     settings: Settings,
-    selection: Selection,
+    opener: PluginOpener,
     spaces: list[TierSpace],
     device: _Device,
     name: bytes,
@@ -346,32 +313,4 @@ def _open_policy(
         prefill_tokens_per_s=device.speed.tokens_per_s,
         prefill_seconds_per_token_squared=device.speed.seconds_per_token_squared,
     )
-    if selection.policy is None:
-        return LruPolicy.open(context, LruConfig())
-    return open_policy(selection.policy, context)
-
-
-def _open_matcher(selection: Selection) -> CheckpointMatcher:
-    context = MatcherContext(page_size_tokens=PAGE_SIZE_TOKENS)
-    if selection.matcher is None:
-        return RadixMatcher.open(context, RadixConfig())
-    return open_matcher(selection.matcher, context)
-
-
-def _open_decoder(
-    settings: Settings, selection: Selection, model: LoadedModel, clock: Clock
-) -> tuple[SpeculativeDecoder | None, int]:
-    access = LoadedModelAccess(model.model)
-    num_drafts = settings.spec.draft_tokens
-    chosen = selection.decoder
-    if chosen is None or not num_drafts:
-        return None, 0
-    if selection.is_decoder_auto and not access.has_mtp_head:
-        return None, 0
-    context = DecoderContext(
-        clock=clock,
-        model=access,
-        max_lanes=settings.engine.max_concurrency,
-        max_draft_tokens=num_drafts,
-    )
-    return open_decoder(chosen, context), num_drafts
+    return opener.policy(context)

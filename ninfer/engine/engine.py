@@ -3,7 +3,7 @@
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -23,6 +23,7 @@ from ninfer.core.request import (
 from ninfer.core.step import StepRunner
 from ninfer.engine.counters import EngineCounters
 from ninfer.engine.garbage import GarbagePauses
+from ninfer.engine.plugin_watch import PluginWatch
 from ninfer.sched.scheduler import Scheduler
 
 _log = structlog.get_logger(__name__)
@@ -45,6 +46,7 @@ class EngineParts:
         runner: executes steps.
         clock: source of time.
         wake: set by transfer threads when something ended.
+        watch: knows which plugins fail.
         checks_every_step: verify the store after each step (tests).
         on_close: called on the engine thread at the end with True if the store is sound: flushes contexts if so, and
             closes tiers, policy and decoder.
@@ -55,6 +57,7 @@ class EngineParts:
     runner: StepRunner
     clock: Clock
     wake: threading.Event
+    watch: PluginWatch = field(default_factory=PluginWatch)
     checks_every_step: bool = False
     on_close: Callable[[bool], None] = lambda _is_sound: None
 
@@ -120,16 +123,18 @@ class EngineLoop:
                 )
             )
 
-    def problems(self) -> list[str]:
-        """Return what is missing while the engine serves on: stalled tiers, a decoder switched off."""
-        manager = self.parts.manager
-        found = [
-            f"tier {space.name} does not answer; contexts there count as missing"
-            for tier, space in enumerate(manager.store.spaces, start=1)
-            if manager.transfers.is_stalled(tier)
+    def problems(self) -> list[tuple[str, str]]:
+        """Return what is missing while the engine serves on, as (name of the plugin, sentence)."""
+        transfers = self.parts.manager.transfers
+        stalled = [
+            (
+                handle.identity.plugin,
+                f"{handle.identity.text} does not answer; contexts there count as missing",
+            )
+            for tier, handle in enumerate(transfers.handles, start=1)
+            if transfers.is_stalled(tier)
         ]
-        decoder_problem = self.parts.scheduler.decoder_problem
-        return [*found, decoder_problem] if decoder_problem else found
+        return [*stalled, *self.parts.watch.problems()]
 
     def run(self) -> None:
         """Run until stopped. Never raises: a failure is kept in `failure`."""

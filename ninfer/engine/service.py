@@ -14,7 +14,7 @@ from ninfer.core.errors import (
 from ninfer.core.request import FinishedEvent, GenerationRequest, RequestEvent
 from ninfer.engine.engine import EngineLoop
 from ninfer.engine.samples import samples_of
-from ninfer.obs.health import HealthReport
+from ninfer.obs.health import HealthReport, HealthStatus
 from ninfer.obs.metrics import MetricSample
 from ninfer.obs.model_info import ModelInfo
 
@@ -138,10 +138,23 @@ class EngineService:
             return HealthReport(status="failed", problems=(self._loop.failure,))
         if not self._thread.is_alive():
             return HealthReport(status="failed", problems=("the engine thread has ended",))
-        problems = tuple(self._loop.problems())
-        if self._is_draining:
-            return HealthReport(status="draining", problems=problems)
-        return HealthReport(status="degraded" if problems else "ok", problems=problems)
+        found = self._loop.problems()
+        hang = self._loop.parts.watch.hang()
+        if hang is not None:
+            found.insert(0, hang)
+        status: HealthStatus = "degraded" if found else "ok"
+        if hang is not None:
+            status = "failed"
+        elif self._is_draining:
+            status = "draining"
+        by_plugin: dict[str, list[str]] = {}
+        for plugin, problem in found:
+            by_plugin.setdefault(plugin, []).append(problem)
+        return HealthReport(
+            status=status,
+            problems=tuple(problem for _, problem in found),
+            plugins={plugin: tuple(problems) for plugin, problems in by_plugin.items() if plugin},
+        )
 
     def metrics_snapshot(self) -> Iterable[MetricSample]:
         """Return the engine's counters and gauges, now."""

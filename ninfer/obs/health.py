@@ -1,6 +1,7 @@
 """How well the engine is, as data. Knows nothing about how that is found out."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 HealthStatus = Literal["ok", "degraded", "failed", "draining"]
@@ -14,7 +15,9 @@ class HealthReport:
     Attributes:
         status: the worst thing that is true.
         problems: one sentence each, for people; empty when all is well.
+        plugins: of those, the problems of each plugin, by its name.
     """
 
     status: HealthStatus
     problems: tuple[str, ...] = ()
+    plugins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -2,31 +2,25 @@
 
 from collections.abc import Sequence
 
-import structlog
-
 from ninfer.api import DraftRequest, SpeculativeDecoder, Verdict
 from ninfer.sched.lane import Lane
 
-_log = structlog.get_logger(__name__)
-
 
 class Drafting:
-    """Guesses for lanes that decode. A decoder that fails is switched off; it costs speed only.
+    """Guesses for lanes that decode.
 
     Args:
-        decoder: the configured decoder, None for none.
+        decoder: the configured decoder behind its guard, None for none.
         max_tokens: guesses per lane and step at most.
 
     Attributes:
         max_tokens: the same.
-        problem: why the decoder was switched off, empty if it was not.
     """
 
     def __init__(self, decoder: SpeculativeDecoder | None, *, max_tokens: int) -> None:
         """Start with no lane open."""
         self._decoder = decoder if max_tokens else None
         self.max_tokens = max_tokens
-        self.problem = ""
 
     def open_lane(self, number: int) -> None:
         """A request got a lane."""
@@ -49,17 +43,8 @@ class Drafting:
         ]
         if not requests:
             return {}
-        try:
-            drafts = self._decoder.draft(requests)
-            allowed = {request.lane: request.max_tokens for request in requests}
-            return {
-                draft.lane: tuple(draft.token_ids[: allowed[draft.lane]])
-                for draft in drafts
-                if draft.token_ids
-            }
-        except Exception as error:  # noqa: BLE001 - a plugin may raise anything; it costs speed only
-            self._switch_off(error)
-            return {}
+        drafts = self._decoder.draft(requests)
+        return {draft.lane: tuple(draft.token_ids) for draft in drafts if draft.token_ids}
 
     def _room(self, lane: Lane) -> int:
         left = lane.request.max_tokens - lane.num_completion_tokens
@@ -69,15 +54,7 @@ class Drafting:
         """Tell the decoder what was accepted."""
         if self._decoder is None or not verdicts:
             return
-        try:
-            self._decoder.verified(verdicts)
-        except Exception as error:  # noqa: BLE001 - as in `draft`
-            self._switch_off(error)
-
-    def _switch_off(self, error: Exception) -> None:
-        self.problem = f"speculative decoder failed: {type(error).__name__}: {error}"
-        _log.error("decoder_failed", problem=self.problem)
-        self._decoder = None
+        self._decoder.verified(verdicts)
 
     def close(self) -> None:
         """Release the decoder."""
