@@ -10,7 +10,8 @@ ARGS ?=
 
 BIN = $(VENV)/bin
 PLUGINS = plugins/storage_host plugins/storage_disk plugins/policy_costmodel plugins/spec_mtp
-PROJECTS = pyproject.toml $(PLUGINS:%=%/pyproject.toml)
+EXAMPLES = examples/plugins/tier_redis examples/plugins/policy_marconi examples/plugins/matcher_session
+PROJECTS = pyproject.toml $(PLUGINS:%=%/pyproject.toml) $(EXAMPLES:%=%/pyproject.toml)
 INSTALLED = $(VENV)/.installed
 MODEL = $(VENV)/.model
 
@@ -25,7 +26,7 @@ install: $(INSTALLED)
 
 $(INSTALLED): $(PROJECTS) constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]' $(PLUGINS:%=-e %)
+	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]' $(PLUGINS:%=-e %) $(EXAMPLES:%=-e %)
 	touch $@
 
 model: $(MODEL)

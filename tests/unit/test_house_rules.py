@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = [ROOT / "ninfer", *sorted((ROOT / "plugins").glob("*/ninfer_*"))]
-TESTS = [ROOT / "tests", *sorted((ROOT / "plugins").glob("*/tests"))]
+PLUGINS = [ROOT / "plugins", ROOT / "examples" / "plugins"]
+PACKAGES = [ROOT / "ninfer", *sorted(path for at in PLUGINS for path in at.glob("*/ninfer_*"))]
+TESTS = [ROOT / "tests", *sorted(path for at in PLUGINS for path in at.glob("*/tests"))]
 MAX_LINES = 400
 BANNED_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
 

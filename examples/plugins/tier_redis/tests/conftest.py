@@ -153,7 +153,7 @@ class Kit:
 
     @staticmethod
     def names_on(server, part="image"):
-        return sorted(key for key in server.client().keys() if f":{part}:".encode() in key)
+        return sorted(key for key in server.client().scan_iter() if f":{part}:".encode() in key)
 
 
 @pytest.fixture
