@@ -1,8 +1,9 @@
 """The ASGI application: endpoints, middleware, error mapping. Knows nothing about sockets or processes."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -39,6 +40,7 @@ def create_app(
     *,
     clock: Clock | None = None,
     keep_alive_s: float = 5.0,
+    plugins: Sequence[Mapping[str, Any]] = (),
 ) -> FastAPI:
     """Build the application around an engine that runs.
 
@@ -51,6 +53,7 @@ def create_app(
         settings: `[server]`.
         clock: source of time, None for the system's.
         keep_alive_s: a stream that has nothing to say for so long sends a comment.
+        plugins: the installed plugins as `ninfer plugins --json` lists them.
 
     Raises:
         ConfigError: the request log cannot be written.
@@ -78,7 +81,7 @@ def create_app(
     app.include_router(completion_router(CompletionService(context)))
     app.include_router(model_router(ModelService(context)))
     app.include_router(token_router(TokenService(context)))
-    app.include_router(admin_router(AdminService(context)))
+    app.include_router(admin_router(AdminService(context, plugins)))
     install_error_handlers(app)
     _install_middleware(app, settings, used_clock, metrics)
     return app

@@ -6,10 +6,10 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 import structlog
 import uvicorn
@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from ninfer.config.loading import LoadedSettings
 from ninfer.config.settings import Settings
-from ninfer.plugins.catalog import PluginCatalog
+from ninfer.plugins import PluginCatalog, to_data, uses_of
 from ninfer.server.app import create_app
 from ninfer.server.engine_port import EnginePort
 from ninfer.server.listener import Listener, bind_listener
@@ -38,10 +38,12 @@ class ServedEngine:
     Attributes:
         engine: makes tokens.
         text: makes tokens of text and back.
+        plugins: the installed plugins as data.
     """
 
     engine: EnginePort
     text: TextPort
+    plugins: Sequence[Mapping[str, Any]] = ()
 
 
 def serve_engine(
@@ -88,7 +90,9 @@ def serve(loaded: LoadedSettings, catalog: PluginCatalog) -> int:
 
     def build() -> ServedEngine:
         built = build_engine(loaded, catalog)
-        return ServedEngine(engine=built.engine, text=ServedText(built.tokenizer, built.template))
+        text = ServedText(built.tokenizer, built.template)
+        plugins = to_data(catalog.records, uses_of(loaded))
+        return ServedEngine(engine=built.engine, text=text, plugins=plugins)
 
     return serve_engine(build, loaded.settings)
 
@@ -101,7 +105,7 @@ def _write_line(line: str) -> None:
 def _serve_http(
     served: ServedEngine, settings: Settings, listener: Listener, announce: Callable[[str], None]
 ) -> int:
-    app = create_app(served.engine, served.text, settings.server)
+    app = create_app(served.engine, served.text, settings.server, plugins=served.plugins)
     config = uvicorn.Config(
         app,
         log_config=None,

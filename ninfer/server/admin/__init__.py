@@ -1,1 +1,1 @@
-"""`GET /health` and `GET /metrics`. Knows nothing about other endpoints."""
+"""`GET /health`, `GET /admin/plugins` and `GET /metrics`. Knows nothing about other endpoints."""

@@ -1,4 +1,4 @@
-"""HTTP of health and metrics, and nothing else."""
+"""HTTP of health, plugins and metrics, and nothing else."""
 
 from fastapi import APIRouter
 from starlette.responses import Response
@@ -16,6 +16,10 @@ def admin_router(service: AdminService) -> APIRouter:
     async def health() -> Response:
         is_serving, details = service.health()
         return json_response(details, status=200 if is_serving else 503)
+
+    @router.get("/admin/plugins", response_model=None)
+    async def plugins() -> Response:
+        return json_response(service.plugins())
 
     @router.get("/metrics", response_model=None)
     async def metrics() -> Response:
