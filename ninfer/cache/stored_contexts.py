@@ -1,6 +1,6 @@
 """Which contexts a set of stored images makes up. Knows nothing about tiers, files or a running engine."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,11 +27,13 @@ class StoredContext:
 
     Attributes:
         pages: from the first one on, partial last page included.
+        tails: partial pages that end at resume points on the way, each a copy of the first part of a page.
         states: state images along the path, by position.
         num_shared_pages: leading pages that other contexts use too.
     """
 
     pages: Sequence[StoredImage]
+    tails: Sequence[StoredImage]
     states: Sequence[StoredImage]
     num_shared_pages: int
 
@@ -73,14 +75,17 @@ class StoredContext:
     @cached_property
     def own_images(self) -> list[StoredImage]:
         """Images that no other context needs; never empty."""
-        first_tokens = self.pages[self.num_shared_pages].header.end_tokens
-        states = [image for image in self.states if image.header.end_tokens >= first_tokens]
-        return [*self.pages[self.num_shared_pages :], *states]
+        own_pages = self.pages[self.num_shared_pages :]
+        start_tokens = (
+            own_pages[0].header.end_tokens - len(own_pages[0].header.tokens) // TOKEN_BYTES
+        )
+        others = [*self.tails, *self.states]
+        return [*own_pages, *(image for image in others if image.header.end_tokens > start_tokens)]
 
     @property
     def images(self) -> list[StoredImage]:
         """Everything needed to continue it, pages before the states behind them."""
-        return [*self.pages, *self.states]
+        return [*self.pages, *self.tails, *self.states]
 
     @property
     def own_bytes(self) -> int:
@@ -125,34 +130,63 @@ def stored_contexts(records: Iterable[ImageRecord]) -> StoredContexts:
         elif header.kind is ImageKind.PAGE:
             pages[record.key.digest] = StoredImage(record=record, header=header)
         else:
-            place = (header.parent_digest, header.domain, header.tokens)
-            states[place] = StoredImage(record=record, header=header)
-    num_followers = _followers(pages)
+            states[_place(header)] = StoredImage(record=record, header=header)
+    tails = _tails(pages)
+    tail_digests = {tail.record.key.digest for group in tails.values() for tail in group}
+    num_followers = _followers(pages, tail_digests)
     contexts = []
-    used_states: set[ImageKey] = set()
+    used: set[ImageKey] = set()
     for digest, count in num_followers.items():
         if count:
             continue
         path = _path_to(pages, digest)
-        along = list(_states_along(path, states))
-        used_states.update(image.record.key for image in along)
+        along = [tail for page in path for tail in tails.get(page.record.key.digest, ())]
+        ends = sorted([*path, *along], key=lambda image: image.header.end_tokens)
+        found = [state for end in ends if (state := states.get(_place(end.header))) is not None]
+        used.update(image.record.key for image in (*path, *along, *found))
         num_shared = len(path) - 1
         while num_shared and num_followers[path[num_shared - 1].record.key.digest] == 1:
             num_shared -= 1
-        contexts.append(StoredContext(pages=path, states=along, num_shared_pages=num_shared))
-    unusable += [image.record.key for digest, image in pages.items() if digest not in num_followers]
-    unusable += [
-        image.record.key for image in states.values() if image.record.key not in used_states
-    ]
+        contexts.append(
+            StoredContext(pages=path, tails=along, states=found, num_shared_pages=num_shared)
+        )
+    known = (*pages.values(), *states.values())
+    unusable += [image.record.key for image in known if image.record.key not in used]
     contexts.sort(key=lambda context: -context.last_use_unix_s)
     return StoredContexts(contexts=contexts, unusable=unusable)
 
 
-def _followers(pages: Mapping[bytes, StoredImage]) -> dict[bytes, int]:
-    """Count the pages right behind each page whose prefix is complete, by digest; parents first."""
+def _place(header: ImageHeader) -> tuple[bytes, bytes, bytes]:
+    """Return what a state and the page that ends where it stands have in common."""
+    return header.parent_digest, header.domain, header.tokens
+
+
+def _tails(pages: Mapping[bytes, StoredImage]) -> dict[bytes, list[StoredImage]]:
+    """Return partial pages by the digest of the longest page that begins with the same tokens, short to long."""
+    siblings: dict[tuple[bytes, bytes], list[StoredImage]] = {}
+    for image in pages.values():
+        siblings.setdefault((image.header.parent_digest, image.header.domain), []).append(image)
+    tails: dict[bytes, list[StoredImage]] = {}
+    for group in siblings.values():
+        group.sort(key=lambda image: image.header.tokens, reverse=True)
+        longer = group[0]
+        for image in group[1:]:
+            if longer.header.tokens.startswith(image.header.tokens):
+                tails.setdefault(longer.record.key.digest, []).insert(0, image)
+            else:
+                longer = image
+    return tails
+
+
+def _followers(
+    pages: Mapping[bytes, StoredImage], tail_digests: Collection[bytes]
+) -> dict[bytes, int]:
+    """Count the pages right behind each page whose prefix is complete, by digest; tails do not count."""
     num_followers: dict[bytes, int] = {}
     for digest, image in sorted(pages.items(), key=lambda item: item[1].header.end_tokens):
         header = image.header
+        if digest in tail_digests:
+            continue
         if header.parent_digest in num_followers:
             num_followers[header.parent_digest] += 1
         elif len(header.tokens) != header.end_tokens * TOKEN_BYTES:
@@ -168,13 +202,3 @@ def _path_to(pages: Mapping[bytes, StoredImage], digest: bytes) -> list[StoredIm
         path.append(image)
         image = pages.get(image.header.parent_digest)
     return path[::-1]
-
-
-def _states_along(
-    path: Sequence[StoredImage], states: Mapping[tuple[bytes, bytes, bytes], StoredImage]
-) -> Iterator[StoredImage]:
-    for page in path:
-        header = page.header
-        state = states.get((header.parent_digest, header.domain, header.tokens))
-        if state is not None:
-            yield state

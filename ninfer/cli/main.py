@@ -7,6 +7,7 @@ import typer
 
 from ninfer import __version__
 from ninfer.api import API_VERSION
+from ninfer.cli.cache import cache_app
 from ninfer.cli.config import config_app
 from ninfer.cli.plugins import plugins_app
 from ninfer.cli.serve import serve
@@ -22,6 +23,7 @@ app = typer.Typer(
 app.command()(serve)
 app.add_typer(plugins_app)
 app.add_typer(config_app)
+app.add_typer(cache_app)
 
 
 @app.command()

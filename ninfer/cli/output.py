@@ -1,9 +1,11 @@
 """Tables and text on standard output, in full width when nobody is looking at a terminal."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 _WIDE: Final = 10_000
@@ -21,3 +23,24 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, emoji=False, width=_WIDE)
     console.print(table)
+
+
+@contextmanager
+def progress(title: str, num_steps: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar on standard error while something long runs, if somebody is looking.
+
+    Yields:
+        To be called with the number of steps just done.
+    """
+    console = Console(stderr=True)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+    with bar:
+        task = bar.add_task(title, total=num_steps)
+        yield lambda count: bar.advance(task, count)
