@@ -18,13 +18,13 @@ from ninfer.api import (
 from ninfer.testing.mutants.file_tier import FileTier
 
 
-class ForgetsTheHeader(FileTier):
-    """Counts headers of more than 60 bytes less than `stored_bytes` says."""
+class CountsOneMore(FileTier):
+    """Counts a payload of exactly 4,096 bytes one byte longer than `stored_bytes` says."""
 
     @override
     def used_bytes(self) -> int:
-        return super().used_bytes() - sum(
-            len(image.header) - 60 for image in self.images.values() if 60 < len(image.header) < 64
+        return super().used_bytes() + sum(
+            image.payload_bytes == 4096 for image in self.images.values()
         )
 
 
@@ -156,7 +156,7 @@ class AllocatesForFree(FileTier):
 
 
 ROOM_MUTANTS: Final[Mapping[type[FileTier], str]] = MappingProxyType({
-    ForgetsTheHeader: "TIER-14",
+    CountsOneMore: "TIER-14",
     LearnsItsRatio: "TIER-15",
     EvictsByItself: "TIER-16",
     LeaksRoom: "TIER-17",
