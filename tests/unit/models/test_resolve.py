@@ -3,6 +3,7 @@
 import pytest
 
 from ninfer.api.errors import ModelError
+from ninfer.models import resolve
 from ninfer.models.resolve import ALIASES, installed_models, resolve_model
 
 
@@ -80,3 +81,19 @@ def test_an_alias_names_a_package(site):
 def test_without_installed_models_the_error_says_so(site):
     with pytest.raises(ModelError, match="Installed models: none. Or give a .gguf file"):
         resolve_model("")
+
+
+def test_a_shipped_model_is_found_by_name(tmp_path, monkeypatch):
+    (tmp_path / "some-tiny").mkdir()
+    (tmp_path / "some-tiny" / "config.json").write_text("{}")
+    (tmp_path / "no-config").mkdir()
+    monkeypatch.setattr(resolve, "SHIPPED", tmp_path)
+    source = resolve_model("Some-Tiny")
+    assert (source.kind, source.path, source.name) == ("hf", tmp_path / "some-tiny", "some-tiny")
+    with pytest.raises(ModelError, match=r"Shipped with ninfer: some-tiny\."):
+        resolve_model("no-config")
+
+
+def test_ninfer_itself_is_no_installed_model(site):
+    install(site, "ninfer", ["ninfer/assets/m/config.json", "ninfer/assets/m/model.safetensors"])
+    assert installed_models() == ()

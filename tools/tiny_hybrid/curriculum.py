@@ -1,0 +1,86 @@
+"""What is trained when: short haystacks first. Knows nothing about models."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from tools.tiny_hybrid.batch import Stretch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A part of the training.
+
+    Attributes:
+        num_tokens: how many are read in this stage, haystacks and chats.
+        lengths: shortest and longest haystack in tokens.
+        haystack_tokens: tokens of haystacks per step and process.
+        chat_tokens: tokens of chats per step and process.
+        max_needles: bound on secrets per haystack.
+        stretch: how haystacks are made to look longer.
+        rate: learning rate against the highest, at the start and at the end of the stage.
+    """
+
+    num_tokens: int
+    lengths: tuple[int, int]
+    haystack_tokens: int = 4096
+    chat_tokens: int = 1024
+    max_needles: int = 4
+    stretch: Stretch
+    rate: tuple[float, float] = (1.0, 1.0)
+
+
+STAGES: Final = (
+    Stage(
+        num_tokens=3_000_000,
+        lengths=(96, 192),
+        haystack_tokens=1536,
+        chat_tokens=512,
+        stretch=Stretch(),
+    ),
+    Stage(
+        num_tokens=1_500_000,
+        lengths=(128, 512),
+        haystack_tokens=2048,
+        chat_tokens=512,
+        stretch=Stretch(0.5, 0.3),
+    ),
+    Stage(num_tokens=1_500_000, lengths=(200, 1024), stretch=Stretch(0.6, 0.5)),
+    Stage(
+        num_tokens=2_000_000,
+        lengths=(300, 2048),
+        stretch=Stretch(0.6, 0.5),
+        rate=(1.0, 0.8),
+    ),
+    Stage(
+        num_tokens=2_500_000,
+        lengths=(512, 4096),
+        stretch=Stretch(0.6, 0.5),
+        rate=(0.8, 0.6),
+    ),
+    Stage(
+        num_tokens=3_000_000,
+        lengths=(1024, 8192),
+        haystack_tokens=8192,
+        chat_tokens=2048,
+        stretch=Stretch(0.6, 0.5),
+        rate=(0.6, 0.3),
+    ),
+    Stage(
+        num_tokens=4_000_000,
+        lengths=(2048, 16384),
+        haystack_tokens=16384,
+        chat_tokens=4096,
+        stretch=Stretch(0.6, 0.5),
+        rate=(0.3, 0.02),
+    ),
+)
+
+
+def stage_at(num_tokens: int) -> tuple[Stage, float] | None:
+    """Find the stage after num_tokens tokens and its learning rate; None when all are done."""
+    for stage in STAGES:
+        if num_tokens < stage.num_tokens:
+            first, last = stage.rate
+            return stage, first + (last - first) * num_tokens / stage.num_tokens
+        num_tokens -= stage.num_tokens
+    return None

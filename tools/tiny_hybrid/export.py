@@ -1,0 +1,77 @@
+"""Writes the trained model as a Hugging Face directory. Measures it in the form in which it ships."""
+
+import json
+from pathlib import Path
+from random import Random
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from tools.tiny_hybrid.feed import Feed
+from tools.tiny_hybrid.model import TinyHybrid
+from tools.tiny_hybrid.model_card import Measured, model_card
+from tools.tiny_hybrid.retrieval import draft_acceptance, held_out_loss, retrieval_accuracy
+from tools.tiny_hybrid.shape import Shape
+from tools.tiny_hybrid.tokenizer import END, PAD, save_tokenizer
+
+
+def export(state: Path, folder: Path, *, lengths: dict[int, int]) -> None:
+    """Write config, weights, tokenizer, template and model card.
+
+    Args:
+        state: folder of the training.
+        folder: where to write; made if missing.
+        lengths: haystack length in tokens to number of haystacks, for the model card.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    shape = Shape()
+    tokenizer = Tokenizer.from_file(str(state / "tokenizer.json"))
+    saved = torch.load(state / "state.pt", weights_only=True)
+    weights = {name: tensor.to(torch.bfloat16) for name, tensor in saved["model"].items()}
+    save_file(
+        dict(sorted(weights.items())), folder / "model.safetensors", metadata={"format": "pt"}
+    )
+    save_tokenizer(tokenizer, folder)
+    ends = [tokenizer.token_to_id(END), tokenizer.token_to_id(PAD)]
+    config = shape.config(eos_id=ends[0], pad_id=ends[1])
+    _write_json(folder / "config.json", config)
+    _write_json(
+        folder / "generation_config.json",
+        {"do_sample": False, "eos_token_id": ends, "pad_token_id": ends[1]},
+    )
+    measured = measure(load_rounded(shape, weights), Feed(tokenizer, shape), lengths)
+    num_steps, num_tokens, seconds = saved["progress"]
+    text = model_card(shape, measured, num_steps=num_steps, num_tokens=num_tokens, seconds=seconds)
+    (folder / "README.md").write_text(text, encoding="utf-8")
+
+
+def load_rounded(shape: Shape, weights: dict[str, Tensor]) -> TinyHybrid:
+    """Build the model from weights as they ship."""
+    model = TinyHybrid(shape)
+    model.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
+    return model.requires_grad_(requires_grad=False)
+
+
+def measure(model: TinyHybrid, feed: Feed, lengths: dict[int, int]) -> Measured:
+    """Measure retrieval per length, loss and draft acceptance on text that no training step has seen."""
+    held_out = feed.chats(Random("held-out"), num_tokens=1024, rows=8)
+    return Measured(
+        num_parameters=sum(parameter.numel() for parameter in model.parameters()),
+        retrieval={
+            length: (
+                round(
+                    count * retrieval_accuracy(model, feed, num_tokens=length, num_haystacks=count)
+                ),
+                count,
+            )
+            for length, count in lengths.items()
+        },
+        loss=held_out_loss(model, held_out),
+        acceptance=draft_acceptance(model, held_out),
+    )
+
+
+def _write_json(path: Path, content: dict[str, object]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
