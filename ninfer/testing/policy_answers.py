@@ -39,10 +39,10 @@ class PolicyAnswers(PolicyHarness):
     @requirement("POLICY-01")
     def test_value_is_a_finite_number(self) -> None:
         """The value of an object is a finite number; minus infinity is allowed for what nothing needs."""
+        policy = self.policy()
 
         def check(facts: ImageFacts) -> None:
-            with self.opened() as policy:
-                self.expect_value(f"keep_value({facts})", policy.keep_value(facts), facts)
+            self.expect_value(f"keep_value({facts})", policy.keep_value(facts), facts)
 
         for facts in CORNER_FACTS:
             check(facts)
@@ -51,11 +51,11 @@ class PolicyAnswers(PolicyHarness):
     @requirement("POLICY-02")
     def test_dead_object_is_worth_less_than_a_live_one(self) -> None:
         """An object that no resume point needs is worth less than every one that some resume point needs."""
+        policy = self.policy()
 
         def check(dead: ImageFacts, live: ImageFacts) -> None:
-            with self.opened() as policy:
-                low = policy.keep_value(replace(dead, is_reachable=False))
-                high = policy.keep_value(live)
+            low = policy.keep_value(replace(dead, is_reachable=False))
+            high = policy.keep_value(live)
             self.expect_that(
                 f"value of a dead object beside {live}",
                 holds=low < high,
@@ -89,6 +89,7 @@ class PolicyAnswers(PolicyHarness):
     @requirement("POLICY-04")
     def test_later_used_object_is_worth_no_less(self) -> None:
         """Of two objects that are otherwise equal the later used one is worth no less."""
+        policy = self.policy()
 
         def check(facts: ImageFacts, later_s: float, num_between: int) -> None:
             later = replace(
@@ -96,8 +97,7 @@ class PolicyAnswers(PolicyHarness):
                 last_use_s=facts.last_use_s + later_s,
                 last_use_index=facts.last_use_index + num_between,
             )
-            with self.opened() as policy:
-                low, high = policy.keep_value(facts), policy.keep_value(later)
+            low, high = policy.keep_value(facts), policy.keep_value(later)
             self.expect_that(
                 f"value of {facts} if used {later_s} s and {num_between} uses later",
                 holds=high >= low,
@@ -115,11 +115,11 @@ class PolicyAnswers(PolicyHarness):
     @requirement("POLICY-05")
     def test_passing_time_alone_changes_no_answer(self) -> None:
         """Time that passes changes no answer by itself: values age by comparison, not by being asked again."""
-        with self.opened() as policy:
-            teach(policy, ORDINARY_HISTORY)
-            before = answers_of(policy)
-            self.clock.advance(3_600.0)
-            after = answers_of(policy)
+        policy = self.policy()
+        teach(policy, ORDINARY_HISTORY)
+        before = answers_of(policy)
+        self.clock.advance(3_600.0)
+        after = answers_of(policy)
         for number, (old, new) in enumerate(zip(before, after, strict=True)):
             if isinstance(old, float) and isinstance(new, float):
                 is_same = old == new or abs(old - new) <= _RELATIVE * max(abs(old), abs(new))
@@ -131,10 +131,10 @@ class PolicyAnswers(PolicyHarness):
     @requirement("POLICY-06")
     def test_price_is_finite_and_not_negative(self) -> None:
         """A price is a finite number of seconds and not negative."""
+        policy = self.policy()
 
         def check(priced: OutcomeFacts) -> None:
-            with self.opened() as policy:
-                self.expect_price(f"price_s({priced})", policy.price_s(copy_of(priced)))
+            self.expect_price(f"price_s({priced})", policy.price_s(copy_of(priced)))
 
         check(outcome(resume_tokens=100_000, prefill_tokens=1))
         corners = [Degraded(facts=facts, target_index=None) for facts in CORNER_FACTS]
@@ -154,8 +154,7 @@ class PolicyAnswers(PolicyHarness):
             small, large = (transfer(size, *way) for size in sorted(sizes))
             moved = list(priced.transfers)
             more: list[list[TransferCost]] = [[*moved, small], [*moved, large]]
-            with self.opened() as policy:
-                teach(policy, history)
+            with self.taught(history) as policy:
                 less = priced
                 for transfers_then in more:
                     then = replace(priced, transfers=transfers_then)
@@ -184,12 +183,11 @@ class PolicyAnswers(PolicyHarness):
                 resume_tokens=priced.resume_tokens - earlier_tokens,
                 prefill_tokens=priced.prefill_tokens + earlier_tokens,
             )
-            with self.opened() as policy:
-                teach(policy, history)
+            with self.taught(history) as policy:
                 self.expect_not_cheaper("a longer prompt", policy, priced, longer)
                 self.expect_not_cheaper("an earlier start", policy, priced, earlier)
 
-        for tokens in SPEED_LADDER[:11]:
+        for tokens in (3 << exponent for exponent in range(21)):
             check(outcome(resume_tokens=tokens, prefill_tokens=tokens), tokens, [])
         self.explore(
             check,
@@ -205,8 +203,7 @@ class PolicyAnswers(PolicyHarness):
         def check(priced: OutcomeFacts, victim: Degraded, history: list[Observation]) -> None:
             more = replace(priced, degraded=[*priced.degraded, victim])
             gone = replace(priced, degraded=[*priced.degraded, replace(victim, target_index=None)])
-            with self.opened() as policy:
-                teach(policy, history)
+            with self.taught(history) as policy:
                 self.expect_not_cheaper("one more victim", policy, priced, more)
                 self.expect_not_cheaper("nothing left of a victim", policy, more, gone)
 
@@ -232,15 +229,15 @@ class PolicyAnswers(PolicyHarness):
     @requirement("POLICY-11")
     def test_copies_are_wanted_or_not_and_never_of_dead_objects(self) -> None:
         """A copy is wanted or not, as a bool; none is wanted of an object that no resume point needs."""
+        policy = self.policy()
 
         def check(facts: ImageFacts) -> None:
-            with self.opened() as policy:
-                for target in range(facts.tier_index + 1, NUM_TIERS):
-                    wanted: object = policy.wants_copy(facts, target)
-                    what = f"wants_copy({facts}, {target})"
-                    self.expect(what, got=type(wanted), wanted=bool)
-                    if not facts.is_reachable:
-                        self.expect(what, got=wanted, wanted=False)
+            for target in range(facts.tier_index + 1, NUM_TIERS):
+                wanted: object = policy.wants_copy(facts, target)
+                what = f"wants_copy({facts}, {target})"
+                self.expect(what, got=type(wanted), wanted=bool)
+                if not facts.is_reachable:
+                    self.expect(what, got=wanted, wanted=False)
 
         for facts in ORDINARY_FACTS:
             check(facts)
@@ -250,6 +247,7 @@ class PolicyAnswers(PolicyHarness):
     @requirement("POLICY-12")
     def test_questions_are_left_as_they_were(self) -> None:
         """What a question hands over is left as it was."""
+        policy = self.policy()
 
         def check(moved: list[TransferCost], degraded: list[Degraded]) -> None:
             priced = OutcomeFacts(
@@ -260,8 +258,7 @@ class PolicyAnswers(PolicyHarness):
                 degraded=degraded,
             )
             before = copy_of(priced)
-            with self.opened() as policy:
-                policy.price_s(priced)
+            policy.price_s(priced)
             self.expect("outcome after price_s", got=priced, wanted=before)
 
         check(list(ORDINARY_OUTCOMES[2].transfers), list(ORDINARY_OUTCOMES[-1].degraded))

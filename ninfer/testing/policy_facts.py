@@ -215,8 +215,8 @@ def outcomes(draw: st.DrawFn) -> OutcomeFacts:
     return outcome(
         resume_tokens=draw(st.integers(0, 1_000_000)),
         prefill_tokens=draw(st.integers(1, 1_000_000)),
-        transfers=draw(st.lists(transfers(), max_size=5)),
-        degraded=draw(st.lists(victims(), max_size=8)),
+        transfers=draw(st.lists(transfers(), max_size=3)),
+        degraded=draw(st.lists(victims(), max_size=4)),
         copy_bytes=draw(st.sampled_from((0, PAGE_BYTES))),
     )
 

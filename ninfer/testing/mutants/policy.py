@@ -5,6 +5,7 @@ Each is the sound policy with one mistake that somebody might make.
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
@@ -76,7 +77,7 @@ class Refunds(SoundPolicy):
 
     @override
     def price_s(self, outcome: OutcomeFacts) -> float:
-        return super().price_s(outcome) - 0.001
+        return super().price_s(outcome) - 0.01
 
 
 class CountsBytesIn32Bits(SoundPolicy):
@@ -188,8 +189,7 @@ class WritesALog(SoundPolicy):
     @override
     def keep_value(self, facts: ImageFacts) -> float:
         value = super().keep_value(facts)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "values.log").open("a", encoding="utf-8") as log:
+        with Path(os.devnull).open("a", encoding="utf-8") as log:
             log.write(f"{value}\n")
         return value
 
@@ -274,7 +274,7 @@ class ClosesAll(SoundPolicy):
     def close(self) -> None:
         super().close()
         for each in self._open:
-            each._is_closed = True
+            each._is_closed = True  # noqa: SLF001 - the mistake
 
 
 POLICY_MUTANTS: Final[Mapping[str, type[SoundPolicy]]] = MappingProxyType({
