@@ -38,7 +38,8 @@ class TierUsage:
 
     Attributes:
         capacity_bytes: bytes the tier may hold, overhead included.
-        used_bytes: bytes taken now, overhead included.
+        used_bytes: bytes taken now, overhead included: the sum of `stored_bytes` over all images, allocated ones
+            included.
         num_images: stored images.
     """
 
@@ -142,7 +143,8 @@ class ReadItem:
 
     Attributes:
         key: its name.
-        buffer: writable, exactly as long as the payload, borrowed until the call returns.
+        buffer: writable, exactly as long as the payload, borrowed until the call returns. For one of another
+            length the status is FAILED.
     """
 
     key: ImageKey
@@ -196,7 +198,8 @@ class StorageTier(ABC):
         """Store images, each all-or-nothing, in order.
 
         Args:
-            items: images; putting a stored key again with the same content answers STORED.
+            items: images; putting a stored key again with the same content answers STORED and changes nothing;
+                other content replaces header and payload as one.
 
         Returns:
             One result per item, in order.
@@ -241,7 +244,9 @@ class StorageTier(ABC):
 
     @abstractmethod
     def stored_bytes(self, header_bytes: int, payload_bytes: int) -> int:
-        """Return how many bytes of capacity one image takes, overhead included. Pure; used by the ledger.
+        """Return how many bytes of capacity one image takes, overhead included. Used by the ledger.
+
+        Pure, and never less for a longer header or payload.
 
         Args:
             header_bytes: length of the header.

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from ninfer.testing.base import ConformanceSuite, RequirementFailed
     from ninfer.testing.clock import FakeClock
+    from ninfer.testing.faults import CrashingTier, FaultyTier, SlowTier, StorageFaults, WrappedTier
     from ninfer.testing.matcher import CheckpointMatcherSuite
     from ninfer.testing.policy import PlacementPolicySuite
     from ninfer.testing.requirement import requirement
+    from ninfer.testing.tier import StorageTierSuite
 
 _PLACES: Final = {
     "CheckpointMatcherSuite": "matcher",
@@ -16,15 +18,27 @@ _PLACES: Final = {
     "RequirementFailed": "base",
     "FakeClock": "clock",
     "PlacementPolicySuite": "policy",
+    "CrashingTier": "faults",
+    "FaultyTier": "faults",
+    "SlowTier": "faults",
+    "StorageFaults": "faults",
+    "StorageTierSuite": "tier",
+    "WrappedTier": "faults",
     "requirement": "requirement",
 }
 
 __all__ = [
     "CheckpointMatcherSuite",
     "ConformanceSuite",
+    "CrashingTier",
     "FakeClock",
+    "FaultyTier",
     "PlacementPolicySuite",
     "RequirementFailed",
+    "SlowTier",
+    "StorageFaults",
+    "StorageTierSuite",
+    "WrappedTier",
     "requirement",
 ]
 

@@ -34,7 +34,7 @@ EFFORTS: Final[Mapping[str, Effort]] = MappingProxyType({
         num_examples=10,
         num_machine_runs=12,
         num_machine_steps=20,
-        num_rounds=5,
+        num_rounds=8,
         num_crash_points=12,
         is_filling=False,
     ),

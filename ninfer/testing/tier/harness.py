@@ -118,7 +118,10 @@ class TierHarness(ConformanceSuite):
             if _CAPACITY not in type(sample).model_fields:
                 return None
             values = {name: sample.__dict__[name] for name in type(sample).model_fields}
-            config = type(sample).model_validate({**values, _CAPACITY: capacity_bytes})
+            try:
+                config = type(sample).model_validate({**values, _CAPACITY: capacity_bytes})
+            except ValueError:  # smaller than it can be
+                return None
             return provider.open(self.context(), config)
 
         return cls.derived(

@@ -78,7 +78,7 @@ class TierLifetime(TierHarness):
         self._by_value = by_value
         small = self.open_tier_of(root, capacity // 2)
         if small is None:
-            self.not_applicable("needs a way to choose the capacity: open_tier_of is not defined")
+            self.not_applicable("needs open_tier_of to open a tier with half of the capacity")
         self.at_end(small.close)
         usage = small.usage()
         self.expect_that(

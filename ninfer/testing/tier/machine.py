@@ -109,8 +109,8 @@ class TierMachine(RuleBasedStateMachine):
             self._expect_key(key, self.oracle.images.get(key))
         if self.capabilities.enumerable:
             listed = sorted(record.key.text for record in self.tier.records())
-            wanted = sorted(key.text for key in self.oracle.images)
-            self.suite.expect("keys of records", got=listed, wanted=wanted)
+            stored = sorted(key.text for key in self.oracle.images)
+            self.suite.expect("keys of records", got=listed, wanted=stored)
 
     def _expect_key(self, key: ImageKey, content: Content | None) -> None:
         if content is not None:

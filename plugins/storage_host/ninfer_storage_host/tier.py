@@ -89,10 +89,14 @@ class HostTier(StorageTier):
 
     @override
     def put(self, items: Sequence[PutItem]) -> list[PutResult]:
+        with self._lock:
+            self._require_open()
         return [self._put(item) for item in items]
 
     @override
     def read_into(self, items: Sequence[ReadItem]) -> list[ReadResult]:
+        with self._lock:
+            self._require_open()
         return [self._read(item) for item in items]
 
     @override
