@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ninfer.core.retention import Retention
 from ninfer.core.sampling import SamplingParams
 
 
@@ -42,12 +43,14 @@ class CacheParams:
         salt: tenant namespace; contexts of different salts never meet.
         session_key: hint which session this is; never proves a hit.
         marker_tokens: prompt positions worth a checkpoint (turn borders, client markers), ascending.
+        retention: how long the context is to stay reusable, None for the configured default.
     """
 
     is_enabled: bool = True
     salt: str = ""
     session_key: str = ""
     marker_tokens: tuple[int, ...] = ()
+    retention: Retention | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +100,9 @@ class RequestStats:
         prefill_s: from start to the first token.
         decode_s: from the first token to the end.
         restored_bytes: read from each lower tier, by tier name.
+        restored_tokens: taken from each lower tier, by tier name.
+        retention_s: how long the context stays protected from its end on, 0.0 for not at all.
+        retention_expires_unix_s: when that ends, None for not at all.
         reuse_path: where it resumed.
         num_drafted: speculative tokens proposed.
         num_accepted: of those, accepted.
@@ -109,6 +115,9 @@ class RequestStats:
     prefill_s: float = 0.0
     decode_s: float = 0.0
     restored_bytes: Mapping[str, int] = field(default_factory=dict)
+    restored_tokens: Mapping[str, int] = field(default_factory=dict)
+    retention_s: float = 0.0
+    retention_expires_unix_s: float | None = None
     reuse_path: ReusePath = ReusePath.ROOT
     num_drafted: int = 0
     num_accepted: int = 0

@@ -1,10 +1,12 @@
 """Checks messages, so that every error names its field. Knows nothing about templates, which get them unchanged."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from ninfer.core.errors import RequestError
 from ninfer.server.errors import UnsupportedField
+from ninfer.server.generation.cache_fields import mark_seconds
 
 _ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool"})
 _TEXT_PARTS: Final = {
@@ -14,28 +16,41 @@ _TEXT_PARTS: Final = {
     "refusal": "refusal",
 }
 _MARKS: Final = ("cache_control", "prompt_cache_breakpoint")
-_NEUTRAL_TTLS: Final = frozenset({None, "5m"})
 
 
-def check_messages(messages: Sequence[Mapping[str, Any]]) -> list[int]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheMarks:
+    """What clients say about caching inside messages.
+
+    Attributes:
+        messages: indices of those after which a checkpoint is wanted, ascending.
+        seconds: longest lifetime asked for, 0 for none.
+    """
+
+    messages: tuple[int, ...]
+    seconds: int
+
+
+def check_messages(messages: Sequence[Mapping[str, Any]]) -> CacheMarks:
     """Check messages as clients send them.
 
     Args:
         messages: at least one.
 
     Returns:
-        Indices of messages after which the client wants a checkpoint.
+        The cache marks.
 
     Raises:
         RequestError: a message is not one.
         UnsupportedField: it has a part that is not text, or a field that is not supported.
     """
-    marked = []
+    marked: dict[int, int] = {}
     for index, message in enumerate(messages):
         param = f"messages[{index}]"
         _check_role(message, param)
-        if _check_content(message, param):
-            marked.append(index)
+        marks = _check_content(message, param)
+        if marks:
+            marked[index] = max(marks)
         for name in ("reasoning_content", "reasoning", "name", "tool_call_id"):
             _check_text(message.get(name), f"{param}.{name}")
         if message["role"] == "assistant":
@@ -45,7 +60,7 @@ def check_messages(messages: Sequence[Mapping[str, Any]]) -> list[int]:
                 raise UnsupportedField(
                     f"'{param}.{name}' is not supported by this server.", param=f"{param}.{name}"
                 )
-    return marked
+    return CacheMarks(messages=tuple(marked), seconds=max(marked.values(), default=0))
 
 
 def _check_role(message: Mapping[str, Any], param: str) -> None:
@@ -61,10 +76,10 @@ def _check_text(value: object, param: str) -> None:
         raise RequestError(f"'{param}' must be a string.", param=param)
 
 
-def _check_content(message: Mapping[str, Any], param: str) -> bool:
-    """Check the content; return True if it, or the message, carries a cache mark."""
+def _check_content(message: Mapping[str, Any], param: str) -> list[int]:
+    """Check the content; return the lifetimes of the cache marks of it and of the message, in seconds."""
     content = message.get("content")
-    is_marked = _check_mark(message, param)
+    marks = _check_marks(message, param)
     param = f"{param}.content"
     if content is None:
         can_be_empty = message["role"] == "assistant" and any(
@@ -76,16 +91,17 @@ def _check_content(message: Mapping[str, Any], param: str) -> bool:
                 f"'{param}' is required, except for an assistant message with tool_calls.",
                 param=param,
             )
-        return is_marked
+        return marks
     if isinstance(content, str):
-        return is_marked
+        return marks
     if not isinstance(content, list):
         raise RequestError(f"'{param}' must be a string or a list of parts.", param=param)
-    marks = [_check_part(part, f"{param}[{index}]") for index, part in enumerate(content)]
-    return is_marked or any(marks)
+    for index, part in enumerate(content):
+        marks += _check_part(part, f"{param}[{index}]")
+    return marks
 
 
-def _check_part(part: object, param: str) -> bool:
+def _check_part(part: object, param: str) -> list[int]:
     if not isinstance(part, dict):
         raise RequestError(f"'{param}' must be an object.", param=param)
     kind = part.get("type")
@@ -98,26 +114,20 @@ def _check_part(part: object, param: str) -> bool:
     name = _TEXT_PARTS[kind]
     if not isinstance(part.get(name), str):
         raise RequestError(f"'{param}.{name}' must be a string.", param=f"{param}.{name}")
-    return _check_mark(part, param)
+    return _check_marks(part, param)
 
 
-def _check_mark(holder: Mapping[str, Any], param: str) -> bool:
-    """Check cache marks of a message or part; return True if there is one."""
-    is_marked = False
+def _check_marks(holder: Mapping[str, Any], param: str) -> list[int]:
+    """Check cache marks of a message or part; return their lifetimes in seconds, 0 for none."""
+    lifetimes = []
     for name in _MARKS:
         mark = holder.get(name)
         if mark is None:
             continue
         if not isinstance(mark, dict):
             raise RequestError(f"'{param}.{name}' must be an object.", param=f"{param}.{name}")
-        ttl = mark.get("ttl")
-        if not isinstance(ttl, str | None) or ttl not in _NEUTRAL_TTLS:
-            raise UnsupportedField(
-                f"'{param}.{name}.ttl' is not supported by this server, except \"5m\".",
-                param=f"{param}.{name}.ttl",
-            )
-        is_marked = True
-    return is_marked
+        lifetimes.append(mark_seconds(mark, f"{param}.{name}"))
+    return lifetimes
 
 
 def _check_tool_calls(calls: object, param: str) -> None:

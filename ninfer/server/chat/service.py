@@ -13,7 +13,7 @@ from ninfer.server.chat.answer import (
     delta_choice,
     opening_choice,
 )
-from ninfer.server.chat.messages import check_messages
+from ninfer.server.chat.messages import CacheMarks, check_messages
 from ninfer.server.chat.output import ChatOutput
 from ninfer.server.chat.reasoning import OPEN_TAG, ReasoningSplitter
 from ninfer.server.chat.schema import ChatRequest
@@ -76,8 +76,8 @@ class ChatService:
     async def _begin(self, body: ChatRequest, client: Client) -> "_ChatRun":
         self._context.check_model(body.model)
         body.check_chat()
-        marked = check_messages(body.messages)
-        prompt = await asyncio.to_thread(self._prompt, body, marked)
+        marks = check_messages(body.messages)
+        prompt = await asyncio.to_thread(self._prompt, body, marks)
         answer_id = f"chatcmpl-{uuid.uuid4().hex}"
         requests = build_requests(
             self._context,
@@ -107,18 +107,24 @@ class ChatService:
         await session.start()
         return _ChatRun(self._context, body, prompt, session, head)
 
-    def _prompt(self, body: ChatRequest, marked: list[int]) -> Prompt:
+    def _prompt(self, body: ChatRequest, marks: CacheMarks) -> Prompt:
+        retention = body.retention_wish(marks.seconds)
         try:
             chat = self._context.text.chat_prompt(
                 body.messages,
                 tools=body.used_tools,
                 add_generation_prompt=body.add_generation_prompt is not False,
                 options=body.template_options,
-                marked_messages=marked,
+                marked_messages=marks.messages,
             )
         except RecursionError as error:
             raise RequestError("The request is nested too deeply.", param="messages") from error
-        return Prompt(token_ids=chat.token_ids, text=chat.text, marker_tokens=chat.marker_tokens)
+        return Prompt(
+            token_ids=chat.token_ids,
+            text=chat.text,
+            marker_tokens=chat.marker_tokens,
+            retention=retention,
+        )
 
 
 class _ChatRun:

@@ -103,16 +103,17 @@ class CompletionService:
     def _prompts(self, body: CompletionRequest) -> list[Prompt]:
         text = self._context.text
         vocab_size = self._context.engine.model_info.vocab_size
+        retention = body.retention_wish()
         prompts = []
         for prompt in body.prompt:
             if isinstance(prompt, str):
                 token_ids = text.encode(prompt, add_special=body.add_special_tokens is not False)
-                prompts.append(Prompt(token_ids=token_ids, text=prompt))
+                prompts.append(Prompt(token_ids=token_ids, text=prompt, retention=retention))
             else:
                 for token_id in prompt:
                     check_token_id(token_id, vocab_size, param="prompt")
                 shown = text.decode(prompt) if body.echo else ""
-                prompts.append(Prompt(token_ids=prompt, text=shown))
+                prompts.append(Prompt(token_ids=prompt, text=shown, retention=retention))
         return prompts
 
 

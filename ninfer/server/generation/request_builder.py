@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ninfer.core.errors import ContextLengthExceeded, RequestError
 from ninfer.core.request import CacheParams, GenerationRequest
+from ninfer.core.retention import Retention
 from ninfer.server.context import ServerContext
 from ninfer.server.generation.schema import GenerationFields
 
@@ -17,11 +18,13 @@ class Prompt:
         token_ids: at least one.
         text: what they were made of, empty if tokens were given.
         marker_tokens: positions worth a checkpoint.
+        retention: how long its context is to stay reusable, None for the configured default.
     """
 
     token_ids: Sequence[int]
     text: str = ""
     marker_tokens: tuple[int, ...] = ()
+    retention: Retention | None = None
 
 
 def build_requests(
@@ -76,6 +79,7 @@ def build_requests(
                         salt=fields.cache_salt or "",
                         session_key=fields.prompt_cache_key or "",
                         marker_tokens=prompt.marker_tokens,
+                        retention=prompt.retention,
                     ),
                     fork_of=None if choice == 0 else first_id,
                 )

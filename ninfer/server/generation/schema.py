@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 from ninfer.core.errors import RequestError
 from ninfer.core.sampling import SamplingParams
 from ninfer.server.body import RequestBody
+from ninfer.server.generation.cache_fields import CacheFields
 
 MAX_STOPS: Final = 16
 MAX_STOP_CHARS: Final = 1024
@@ -48,10 +49,7 @@ UNSUPPORTED_FIELDS: Final[Mapping[str, tuple[object, ...]]] = {
     "prompt_logprobs": (False,),
     "truncate_prompt_tokens": (),
     # cache
-    "kv_cache_ttl_seconds": (0,),
     "kv_transfer_params": (),
-    "prompt_cache_options": ({}, {"mode": "implicit"}),
-    "prompt_cache_retention": ("in_memory",),
     # service
     "priority": (0,),
     "service_tier": ("auto", "default"),
@@ -66,7 +64,7 @@ class StreamOptions(RequestBody):
     include_usage: bool | None = None
 
 
-class GenerationFields(RequestBody):
+class GenerationFields(CacheFields):
     """Fields of both endpoints. Absent and null are the same."""
 
     model: str | None = None
@@ -86,10 +84,6 @@ class GenerationFields(RequestBody):
     stop: list[str] | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = None
-    cache: bool | None = None
-    cache_prompt: bool | None = None
-    cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
-    prompt_cache_key: Annotated[str, Field(max_length=1024)] | None = None
 
     @field_validator("stop", mode="before")
     @classmethod
@@ -119,11 +113,6 @@ class GenerationFields(RequestBody):
     def includes_usage(self) -> bool:
         """True if a stream ends with a chunk of usage."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
-
-    @property
-    def uses_cache(self) -> bool:
-        """False if the request neither reads nor leaves anything in the context cache."""
-        return self.cache is not False and self.cache_prompt is not False
 
     def check(self, *, vocab_size: int) -> None:
         """Check what a schema cannot.

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from ninfer.core.request import RequestStats
 from ninfer.server.generation.lane import Lane
 
 
@@ -24,10 +25,26 @@ def usage_of(
         "prompt_tokens_details": {
             "cached_tokens": sum(lane.stats.num_cached_tokens for lane in firsts)
         },
+        "cache": _cache_of([lane.stats for lane in lanes], [lane.stats for lane in firsts]),
     }
     if num_reasoning_tokens is not None:
         usage["completion_tokens_details"] = {"reasoning_tokens": num_reasoning_tokens}
     return usage
+
+
+def _cache_of(every: Sequence[RequestStats], firsts: Sequence[RequestStats]) -> dict[str, object]:
+    """Return what was granted for all choices, and what came from slower tiers; our own addition."""
+    restored: dict[str, int] = {}
+    for stats in firsts:
+        for tier, num_tokens in stats.restored_tokens.items():
+            restored[tier] = restored.get(tier, 0) + num_tokens
+    ends = [stats.retention_expires_unix_s for stats in every]
+    known = [end for end in ends if end is not None]
+    return {
+        "retention_granted_s": min(stats.retention_s for stats in every),
+        "retention_expires_at": int(min(known)) if len(known) == len(ends) else None,
+        "restored_tokens": restored,
+    }
 
 
 def timings_of(lanes: Sequence[Lane]) -> dict[str, object]:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from ninfer.core.request import FinishReason
+from ninfer.core.retention import Retention
 from tests.integration.server.chat_client import history, prompt_of, streamed
 from tests.integration.server.conftest import events_of
 
@@ -23,6 +24,11 @@ def test_a_whole_answer_has_usage_and_timings(live):
         "completion_tokens": 12,
         "total_tokens": 33,
         "prompt_tokens_details": {"cached_tokens": 3},
+        "cache": {
+            "retention_granted_s": 0.0,
+            "retention_expires_at": None,
+            "restored_tokens": {},
+        },
     }
     assert answer["timings"] == {
         "cache_n": 3,
@@ -236,9 +242,36 @@ def test_cache_marks_and_turns_become_marker_tokens(live):
     assert list(markers) == sorted(set(markers))
     assert any(text.rstrip().endswith("Be brief.") for text in texts)
     assert any(text.rstrip().endswith("user\na") for text in texts), texts
-    messages[1]["content"][0]["cache_control"]["ttl"] = "1h"
+    assert request.cache.retention == Retention(seconds=300)
+    mark = messages[1]["content"][0]["cache_control"]
+    mark["ttl"] = "1h"
+    live.http.post("/v1/chat/completions", json={"messages": messages})
+    assert live.engine.submitted[-1].cache.retention == Retention(seconds=3600)
+    body = {"messages": messages, "retention": {"seconds": 7.5, "mode": "strict"}}
+    live.http.post("/v1/chat/completions", json=body)
+    assert live.engine.submitted[-1].cache.retention == Retention(seconds=7.5, mode="strict")
+    mark["ttl"] = "2 weeks"
     response = live.http.post("/v1/chat/completions", json={"messages": messages})
     assert response.json()["error"]["param"] == "messages[1].content[0].cache_control.ttl"
+
+
+@pytest.mark.parametrize(
+    ("fields", "seconds"),
+    [
+        ({}, None),
+        ({"kv_cache_ttl_seconds": 0}, None),
+        ({"prompt_cache_retention": "in_memory"}, None),
+        ({"prompt_cache_options": {"mode": "implicit"}}, None),
+        ({"kv_cache_ttl_seconds": 90}, 90),
+        ({"prompt_cache_retention": "24h"}, 86400),
+        ({"prompt_cache_options": {"ttl": "30m"}}, 1800),
+        ({"retention": {"seconds": 90}, "kv_cache_ttl_seconds": 90}, 90),
+    ],
+)
+def test_every_spelling_of_retention_becomes_one_wish(live, fields, seconds):
+    assert live.chat(**fields).status_code == 200
+    wish = live.engine.submitted[-1].cache.retention
+    assert wish == (Retention(seconds=seconds) if seconds else None)
 
 
 @pytest.mark.parametrize("live", [{"keep_alive_s": 0.05}], indirect=True)
