@@ -9,6 +9,7 @@ from ninfer import __version__
 from ninfer.api import API_VERSION
 from ninfer.cli.cache import cache_app
 from ninfer.cli.config import config_app
+from ninfer.cli.conformance import conformance
 from ninfer.cli.plugins import plugins_app
 from ninfer.cli.serve import serve
 
@@ -21,6 +22,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command()(serve)
+app.command()(conformance)
 app.add_typer(plugins_app)
 app.add_typer(config_app)
 app.add_typer(cache_app)
