@@ -19,9 +19,9 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 MAX_FAULTS: Final = 3.0
-"""Faults after which a plugin is put aside."""
+"""Faults of one method after which a plugin is put aside."""
 FORGIVENESS: Final = 1 / 64
-"""Faults forgiven per good call: what fails less often than one call in 64 is never put aside."""
+"""Faults of a method forgiven per good call of it: what fails less often than one call in 64 is never put aside."""
 CLOSE_DEADLINE_S: Final = 10.0
 """Time that a plugin has to save and release what it holds when the engine stops."""
 _LOG_EVERY_S: Final = 10.0
@@ -67,7 +67,7 @@ class PluginGuard:
         self._now_s = clock.monotonic_s
         self._budget_s = budget_s
         self._instead = instead
-        self._faults = 0.0
+        self._faults: dict[str, float] = {}
         self._busy_since_s = 0.0
         self._last_log_s = -_LOG_EVERY_S
 
@@ -104,15 +104,15 @@ class PluginGuard:
         if seconds > self._budget_s:
             self.fault(operation, f"took {seconds:.3g} s; a call may take {self._budget_s:g} s")
         elif self._faults:
-            self._forgive()
+            self._forgive(operation)
         return answer
 
     def fault(self, operation: str, problem: str) -> None:
         """Count a fault and say so; the one that is too many puts the plugin aside."""
         if self.is_aside:
             return
-        self._faults += 1.0
-        self.is_aside = self._faults >= MAX_FAULTS
+        self._faults[operation] = self._faults.get(operation, 0.0) + 1.0
+        self.is_aside = self._faults[operation] >= MAX_FAULTS
         self.problem = f"{self.identity.text} failed: {operation}: {problem}"
         if self.is_aside:
             self.problem += f"; it is not asked any more, {self._instead}"
@@ -137,8 +137,10 @@ class PluginGuard:
             instead=self._instead,
         )
 
-    def _forgive(self) -> None:
-        self._faults = max(0.0, self._faults - FORGIVENESS)
+    def _forgive(self, operation: str) -> None:
+        left = self._faults.pop(operation, 0.0) - FORGIVENESS
+        if left > 0.0:
+            self._faults[operation] = left
         if not self._faults:
             self.problem = ""
 
