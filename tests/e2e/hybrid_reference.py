@@ -1,6 +1,5 @@
 """Tiny random hybrid checkpoints of `transformers`, made to compute in float64 throughout."""
 
-import pytest
 import torch
 from transformers import (
     Qwen3_5Config,
@@ -114,6 +113,8 @@ def write_reference(name, folder, seed=5):
             if parameter_name.endswith(("mlp.gate.weight", "conv1d.weight")):
                 parameter.copy_(torch.randn_like(parameter) * 0.5)
     model.save_pretrained(folder, max_shard_size="60KB")
+    if "num_experts" in extra:
+        model.set_experts_implementation("eager")
     return model
 
 
@@ -126,11 +127,10 @@ class _DoubleTorch:
         return getattr(torch, name)
 
 
-@pytest.fixture
-def exact_reference(monkeypatch):
-    """The reference computes norms, decays, routing and the delta rule in float32 even in a float64 model.
+def make_exact(monkeypatch):
+    """Make the reference compute norms, decays, routing and the delta rule in float64 in a float64 model.
 
-    Here it does so in float64; rotary angles stay in float32, as the checkpoints were trained with.
+    It uses float32 there. Call it when all models are made. Rotary angles stay in float32, as the checkpoints were trained with.
     """
     to_float, to_double = torch.Tensor.float, torch.Tensor.double
     for module in MODULES:
@@ -143,7 +143,9 @@ def exact_reference(monkeypatch):
 
 def _keep_float32(monkeypatch, rotary, to_float, to_double):
     def forward(self, x, position_ids):
-        angles = to_float(position_ids[..., None]) * to_float(self.inv_freq)
+        # Text has one position on all three axes of the multimodal rotation.
+        positions = position_ids[0] if position_ids.ndim == 3 else position_ids
+        angles = to_float(positions[..., None]) * to_float(self.inv_freq)
         angles = torch.cat((angles, angles), dim=-1)
         return to_double(angles.cos()), to_double(angles.sin())
 
