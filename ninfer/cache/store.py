@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ninfer.api import Clock, ImageFacts, ImageKey, ImageKind
 from ninfer.api.errors import InvariantBroken
+from ninfer.cache.ghosts import Ghosts
 from ninfer.cache.identity import HEADER_OVERHEAD_BYTES, Digest, ImageHeader, domain_key, sha256
 from ninfer.cache.ledger import ByteLedger
 from ninfer.cache.names import Names
@@ -58,6 +59,7 @@ class ContextStore:
         self.on_delete: Callable[[int, ImageKey], None] = lambda _tier, _key: None
         self.use_index = 0
         self.names = Names(clock, digest)
+        self.ghosts = Ghosts(self.names)
         self.values = Valuation(layout, self.num_tiers, keep_value)
 
     # ---- names and sizes -----------------------------------------------------------------------------
@@ -153,31 +155,29 @@ class ContextStore:
         self.values.offer(node, DEVICE)
 
     def _new_node(self, parent: PageNode, tokens: bytes) -> PageNode:
-        node = PageNode(
-            parent,
-            tokens,
-            num_tiers=self.num_tiers,
-            now_s=self.clock.monotonic_s(),
-            use_index=self._next_use(),
-        )
+        now_s, index = self.clock.monotonic_s(), self._next_use()
+        node = PageNode(parent, tokens, num_tiers=self.num_tiers, now_s=now_s, use_index=index)
         self.tree.link(node)
+        self.ghosts.revive(node)
         return node
 
-    def publish_image(self, node: PageNode, slot: int) -> StateImage | None:
+    def _new_image(self, node: PageNode) -> StateImage:
+        now_s, index = self.clock.monotonic_s(), self._next_use()
+        image = StateImage(node, num_tiers=self.num_tiers, now_s=now_s, use_index=index)
+        node.image = image
+        self._count_image(node, 1)
+        self.ghosts.revive(image)
+        return image
+
+    def publish_image(
+        self, node: PageNode, slot: int, *, is_rung: bool = False
+    ) -> StateImage | None:
         """Make a state slot the image at the end of a node; None if that position has one on the device."""
-        image = node.image
-        if image is None:
-            image = StateImage(
-                node,
-                num_tiers=self.num_tiers,
-                now_s=self.clock.monotonic_s(),
-                use_index=self._next_use(),
-            )
-            node.image = image
-            self._count_image(node, 1)
+        image = node.image or self._new_image(node)
         if image.replicas[DEVICE] is not None:
             return None
         self.private_slots.remove(slot)
+        image.is_rung = is_rung
         self._set_replica(image, DEVICE, Replica(location=slot, num_bytes=0, is_valid=True))
         self.values.offer(image, DEVICE)
         self.revision += 1
@@ -193,10 +193,7 @@ class ContextStore:
         if header.kind is ImageKind.STATE:
             if node is None or node.image is not None:
                 return None
-            stored = node.image = StateImage(
-                node, num_tiers=self.num_tiers, now_s=0.0, use_index=self._next_use()
-            )
-            self._count_image(node, 1)
+            stored = self._new_image(node)
         else:
             if node is not None:
                 return None
@@ -226,11 +223,11 @@ class ContextStore:
 
     # ---- use and leases ----------------------------------------------------------------------------
 
-    def touch(self, path: Iterable[StoredObject]) -> None:
-        """Record one use of the objects along a path."""
+    def touch(self, path: Iterable[StoredObject], *, is_use: bool = True) -> None:
+        """Record one use of the objects along a path; without `is_use` only that they are wanted now."""
         now_s, index = self.clock.monotonic_s(), self._next_use()
         for stored in path:
-            stored.num_uses += 1
+            stored.num_uses += is_use
             stored.last_use_s = now_s
             stored.last_use_index = index
             if isinstance(stored, StateImage):
@@ -347,6 +344,7 @@ class ContextStore:
 
     def _retire(self, stored: StoredObject) -> None:
         stored.is_gone = True
+        self.ghosts.remember(stored)
         for tier, replica in enumerate(stored.replicas):
             if replica is None:
                 continue

@@ -31,6 +31,10 @@ _log = logging.getLogger(__name__)
 
 _SMALLEST_SECONDS: Final = 1e-9
 _DEVICE_COPY_BYTES_PER_S: Final = 200e9
+_RUNG_ODDS: Final = 1 / 16
+"""How often a history is edited deep inside, against being continued at its end."""
+_LN2: Final = math.log(2)
+_NO_DECAY: Final = 1e-9
 _EXACT_RECENCY: Final = 1e-9
 """Weight of the use counter: breaks ties of the clock, never anything else."""
 
@@ -38,18 +42,21 @@ _EXACT_RECENCY: Final = 1e-9
 class CostModelPolicy(PlacementPolicy):
     """The time at which an object will have been idle for too long: last use plus what its worth adds to that.
 
-    An object that saves S seconds per byte and was used n times is taken to bring n x S x 2^(-idle / half life)
-    from now on. All objects decay at one rate, so their order never changes while nobody uses them, and the
+    An object that saves S seconds per byte and was used n times of late is taken to bring n x S x 2^(-idle / half
+    life) from now on. All objects decay at one rate, so their order never changes while nobody uses them, and the
     logarithm without `now` ranks them for ever:
 
-        value = last use + bonus,   bonus = half life x (log2 n + log2(S / S of a page at the start of a prompt))
+        value = last use + bonus
+        bonus = half life x (log2 n + log2(S / d / S of a page at the start of a prompt)) + depth half life x log2 d
+        n     = sum over uses of 2^(-time before the last use / uses half life), evenly spaced uses assumed
+        d     = prefill cost where it lies / the same at the start of a prompt
 
     A session that was used every ten seconds and then ended looks as frequent as a shared prefix. What tells
-    them apart is the object's own pace, so from the second use on a positive bonus is bounded:
+    them apart is the object's own pace, so from the second use on the bonus is bounded:
 
-        bonus <= max(gaps x mean gap between its uses, lifetime_share x (last use - creation))
+        bonus <= grace + gaps x mean gap between its uses
 
-    Source: LRFU (Lee et al., IEEE ToC 2001) for the decay, GreedyDual-Size-Frequency (Cherkasova 1998) for
+    Source: LRFU (Lee et al., IEEE ToC 2001) for both decays, GreedyDual-Size-Frequency (Cherkasova 1998) for
     cost / bytes. Unlike GreedyDual's inflating base it needs no state, so values of different tiers compare.
     Replays: README.
     """
@@ -82,20 +89,46 @@ class CostModelPolicy(PlacementPolicy):
     def keep_value(self, facts: ImageFacts) -> float:
         if not facts.is_reachable:
             return -math.inf
+        seconds, depth = self._worth(facts)
+        density = seconds / max(facts.num_bytes, 1)
+        uses = max(facts.num_uses, 1)
+        mean_gap_s = 0.0
+        if uses > 1:
+            mean_gap_s = max(facts.last_use_s - facts.created_s, 0.0) / (uses - 1)
+        config = self._config
+        reference = self._estimates.prefill_s(0, 1) / self._context.bytes_per_token
+        recent_uses = self._recent_uses(uses, mean_gap_s)
+        bonus_s = config.half_life_s * math.log2(recent_uses * density / depth / reference)
+        bonus_s += config.depth_half_life_s * math.log2(depth)
+        if uses > 1:
+            bonus_s = min(bonus_s, config.grace_s + config.gaps * mean_gap_s)
+        return facts.last_use_s + bonus_s + facts.last_use_index * _EXACT_RECENCY
+
+    def _recent_uses(self, uses: int, mean_gap_s: float) -> float:
+        """Return the sum of 2^(-k x gap / half life) over the k-th last uses; all of them if there is no gap."""
+        decay = mean_gap_s * _LN2 / self._config.uses_half_life_s
+        if decay < _NO_DECAY:
+            return float(uses)
+        return math.expm1(-uses * decay) / math.expm1(-decay)
+
+    def _worth(self, facts: ImageFacts) -> tuple[float, float]:
+        """Return the seconds that a replica saves at its next use, and what part its position has in them.
+
+        The second is the prefill cost at its position, as a multiple of that at the start of a prompt, where the
+        prefill cost is what counts.
+        """
         lower = facts.tier_index + 1 if facts.has_lower_replica else None
         seconds = max(self._seconds_lost(facts, lower), _SMALLEST_SECONDS)
         if facts.has_device_replica:
             again_s = facts.num_bytes * self._estimates.per_byte_s(0, facts.tier_index)
             seconds = max(min(seconds, again_s), _SMALLEST_SECONDS)
-        density = seconds / max(facts.num_bytes, 1)
-        reference = self._estimates.prefill_s(0, 1) / self._context.bytes_per_token
-        uses = max(facts.num_uses, 1)
-        bonus_s = self._config.half_life_s * (math.log2(uses) + math.log2(density / reference))
-        if uses > 1 and bonus_s > 0:
-            lifetime_s = max(facts.last_use_s - facts.created_s, 0.0)
-            share = max(self._config.gaps / (uses - 1), self._config.lifetime_share)
-            bonus_s = min(bonus_s, lifetime_s * share)
-        return facts.last_use_s + bonus_s + facts.last_use_index * _EXACT_RECENCY
+        if facts.is_rung:
+            seconds *= _RUNG_ODDS
+        depth = 1.0
+        if lower is None and not facts.has_device_replica:
+            num_tokens = self._share_tokens(facts)
+            depth = self._recompute_s(facts) / self._estimates.prefill_s(0, num_tokens)
+        return seconds, depth
 
     @override
     def price_s(self, outcome: OutcomeFacts) -> float:
@@ -151,15 +184,20 @@ class CostModelPolicy(PlacementPolicy):
         return measured >= self._config.fast_tier_bytes_per_s if measured else tier_index == 1
 
     def _recompute_s(self, facts: ImageFacts) -> float:
-        """Return the prefill seconds that this object's share of the lost tokens takes.
+        """Return the prefill seconds that this object's share of the lost tokens takes."""
+        num_tokens = self._share_tokens(facts)
+        return self._estimates.prefill_s(facts.position_tokens - num_tokens, num_tokens)
+
+    def _share_tokens(self, facts: ImageFacts) -> int:
+        """Return the lost tokens that this object answers for.
 
         All pages between two resume points name the same distance; each answers for its own tokens, so that
         they sum to the distance. A state image answers for all of it.
         """
-        num_tokens = facts.lost_tokens
         if facts.kind is ImageKind.PAGE:
-            num_tokens = min(num_tokens, max(facts.num_bytes // self._context.bytes_per_token, 1))
-        return self._estimates.prefill_s(facts.position_tokens - num_tokens, num_tokens)
+            own_tokens = facts.num_bytes // self._context.bytes_per_token
+            return max(min(facts.lost_tokens, own_tokens), 1)
+        return max(facts.lost_tokens, 1)
 
     def _seconds_lost(self, facts: ImageFacts, remaining_tier: int | None) -> float:
         """Return the seconds that the next use takes longer when only the replica on `remaining_tier` is left."""
@@ -175,7 +213,8 @@ class CostModelPolicy(PlacementPolicy):
             return 0.0
         idle_s = max(self._now_s - facts.last_use_s, 0.0)
         never_again = (1 - self._config.return_probability) ** max(facts.num_uses, 1)
-        probability = (1 - never_again) * 2 ** (-idle_s / self._config.half_life_s)
+        odds = _RUNG_ODDS if facts.is_rung else 1.0
+        probability = odds * (1 - never_again) * 2 ** (-idle_s / self._config.half_life_s)
         return probability * self._seconds_lost(facts, degraded.target_index)
 
 

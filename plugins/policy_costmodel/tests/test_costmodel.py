@@ -65,6 +65,13 @@ def open_policy(tmp_path=None, tiers=TIERS, tokens_per_s=5000.0, clock=None, **c
     return CostModelPolicy.open(context, CostModelConfig(**config))
 
 
+def replace_context(**changes):
+    context = PolicyContext(
+        clock=SettableClock(), tiers=TIERS, bytes_per_token=24_000, prefill_tokens_per_s=5000.0
+    )
+    return replace(context, **changes)
+
+
 def page(**changes):
     facts = ImageFacts(
         kind=ImageKind.PAGE,
@@ -122,14 +129,42 @@ def test_a_shared_prefix_outlives_newer_one_time_pages_but_not_for_ever():
     assert shared < policy.keep_value(page(last_use_s=7200.0 + 300.0 * math.log2(60) + 1))
 
 
-def test_a_session_that_ended_is_held_for_a_few_of_its_own_gaps_only():
-    policy = open_policy(gaps=6.0)
+def test_a_session_that_ended_is_held_for_grace_and_a_few_of_its_own_gaps_only():
+    policy = open_policy(grace_s=100.0, gaps=6.0)
     session = policy.keep_value(page(num_uses=51, created_s=0.0, last_use_s=500.0))
     assert (
-        policy.keep_value(page(last_use_s=550.0))
+        policy.keep_value(page(last_use_s=659.0))
         < session
-        < policy.keep_value(page(last_use_s=561.0))
+        < policy.keep_value(page(last_use_s=661.0))
     )
+
+
+@given(uses=st.integers(2, 500), life=st.floats(0, 1e7))
+def test_recent_uses_are_a_decaying_sum_over_evenly_spaced_uses(uses, life):
+    policy = open_policy(uses_half_life_s=1000.0)
+    gap_s = life / (uses - 1)
+    found = policy._recent_uses(uses, gap_s)
+    assert found == pytest.approx(sum(2 ** (-k * gap_s / 1000.0) for k in range(uses)))
+    assert policy._recent_uses(uses, gap_s * 2 + 1e-3) <= found
+
+
+def test_uses_of_long_ago_count_for_nothing():
+    policy = open_policy()
+    old = page(num_uses=2, created_s=-1e6, last_use_s=900.0)
+    assert policy.keep_value(old) == pytest.approx(policy.keep_value(page()), abs=1e-3)
+    recent = page(num_uses=2, created_s=890.0, last_use_s=900.0)
+    assert policy.keep_value(recent) > policy.keep_value(page()) + 250.0
+
+
+def test_where_prefill_grows_dearer_a_deep_page_is_worth_more_but_less_than_its_price_says():
+    context = replace_context(prefill_seconds_per_token_squared=1e-8)
+    policy = CostModelPolicy.open(context, CostModelConfig(save_calibration=False))
+    shallow = policy.keep_value(page(position_tokens=64))
+    deep = policy.keep_value(page(position_tokens=100_000))
+    ratio = (1 / 5000 + 1e-8 * 100_000) / (1 / 5000)
+    assert 0 < deep - shallow == pytest.approx(40.0 * math.log2(ratio), rel=0.02)
+    tail = policy.keep_value(page(position_tokens=100_000, lost_tokens=8))
+    assert deep - tail == pytest.approx(300.0 * 3, rel=0.02), "tokens per byte count in full"
 
 
 @given(uses=st.integers(1, 1000), lost=st.integers(1, 10_000))
