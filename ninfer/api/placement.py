@@ -73,6 +73,7 @@ class ImageFacts:
         has_lower_replica: a slower tier holds a valid replica.
         is_reachable: a resume point needs it; dead objects are worth nothing.
         has_device_replica: the device holds it too, so this replica only saves a copy when that one goes.
+        is_rung: a state image that nobody marked and nobody used yet, kept in case a history is edited in the middle.
     """
 
     kind: ImageKind
@@ -87,6 +88,7 @@ class ImageFacts:
     has_lower_replica: bool
     is_reachable: bool
     has_device_replica: bool = False
+    is_rung: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

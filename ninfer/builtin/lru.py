@@ -32,10 +32,12 @@ class LruPolicy(PlacementPolicy):
     def keep_value(self, facts: ImageFacts) -> float:
         """Return the running number of the last use.
 
-        Copies of what the device holds too go before everything else, unreachable objects before those.
+        Unreachable objects go first, then rungs, then copies of what the device holds too, then everything else.
         """
         if not facts.is_reachable:
             return -2.0
+        if facts.is_rung:
+            return -1.0 - 1.0 / (1.0 + facts.last_use_index)
         if facts.has_device_replica:
             return -1.0 / (1.0 + facts.last_use_index)
         return float(facts.last_use_index)

@@ -24,6 +24,7 @@ class _Pending:
     tokens: bytes
     copy: PageCopy
     slot: int | None
+    is_rung: bool
 
 
 class Captures:
@@ -50,32 +51,54 @@ class Captures:
         self._copies_down = copies_down
         self._pending: list[_Pending] = []
 
-    def take_slot(self, position_tokens: int, lost_tokens: int) -> int | None:
+    def take_slot(
+        self, context: LaneContext, position_tokens: int, *, is_rung: bool, num_left: int
+    ) -> int | None:
         """Return a state slot for a capture, None if there is no room worth taking.
 
         Gives up the least valuable image if it is copied below, or if it is worth less and no tier has room for it.
-        One that a slower tier has room for is copied first: the next capture finds its place.
+        One that a slower tier has room for is copied first (rungs are not): the next capture finds its place.
+
+        Args:
+            context: whose state.
+            position_tokens: where it will be.
+            is_rung: nothing marks the position.
+            num_left: marked positions of the request still to come; a rung leaves free slots for them.
         """
         if not self._store.has_state:
             return None
-        if not self._store.free_slots:
-            self._make_room(position_tokens, lost_tokens, num_slots=1)
-        return self._store.take_slot()
+        num_kept = num_left if is_rung else 0
+        if len(self._store.free_slots) <= num_kept:
+            self._make_room(context, position_tokens, num_slots=1, is_rung=is_rung)
+        return self._store.take_slot() if len(self._store.free_slots) > num_kept else None
 
     def _make_room(
-        self, position_tokens: int, lost_tokens: int, *, num_pages: int = 0, num_slots: int = 0
+        self,
+        context: LaneContext,
+        position_tokens: int,
+        *,
+        num_pages: int = 0,
+        num_slots: int = 0,
+        is_rung: bool = False,
     ) -> None:
         plan = self._evictor.plan_device(num_pages=num_pages, num_slots=num_slots)
         if not plan.is_enough:
             return
         victim = plan.victims[0]
-        if victim.target is not None:
-            self._copies_down.copy(victim.stored, DEVICE, victim.target)
+        is_redundant = victim.stored.has_valid_below(DEVICE)
+        is_spare = is_redundant or self._store.values.facts_of(victim.stored, DEVICE).is_rung
+        if victim.target is not None and not is_spare:
+            if not is_rung:
+                self._copies_down.copy(victim.stored, DEVICE, victim.target)
             return
         value = self._store.values.value_of_new_image(
-            position_tokens, lost_tokens, self._store.clock.monotonic_s(), self._store.use_index
+            position_tokens,
+            max(position_tokens - context.num_imaged_tokens, 1),
+            is_rung=is_rung,
+            now_s=self._store.clock.monotonic_s(),
+            use_index=self._store.use_index,
         )
-        if victim.value < value or victim.stored.has_valid_below(DEVICE):
+        if is_redundant or victim.value < value:
             self._evictor.apply_drops(plan)
 
     def add(
@@ -84,6 +107,8 @@ class Captures:
         token_ids: Sequence[int],
         position_tokens: int,
         slot: int | None,
+        *,
+        is_rung: bool = False,
     ) -> None:
         """Capture a position whose full pages are published."""
         num_pages = position_tokens // PAGE_SIZE_TOKENS
@@ -93,11 +118,10 @@ class Captures:
         parent = context.path[num_pages - 1] if num_pages else context.root
         rest = token_ids[num_pages * PAGE_SIZE_TOKENS : position_tokens]
         if not rest:
-            self._publish_image(context, parent, slot)
+            self._publish_image(context, parent, slot, is_rung=is_rung)
             return
         if self._store.pages.num_free == 0:
-            lost_tokens = position_tokens - context.resume_tokens
-            self._make_room(position_tokens, lost_tokens, num_pages=1)
+            self._make_room(context, position_tokens, num_pages=1, is_rung=is_rung)
         if self._store.pages.num_free == 0:
             self._give(slot)
             return
@@ -108,7 +132,14 @@ class Captures:
         )
         tokens = encode_tokens(rest)
         self._pending.append(
-            _Pending(context=context, parent=parent, tokens=tokens, copy=copy, slot=slot)
+            _Pending(
+                context=context,
+                parent=parent,
+                tokens=tokens,
+                copy=copy,
+                slot=slot,
+                is_rung=is_rung,
+            )
         )
 
     def page_copies(self) -> list[PageCopy]:
@@ -127,7 +158,7 @@ class Captures:
                 self._give(pending.slot)
             else:
                 pending.context.captured.append(node)
-                self._publish_image(pending.context, node, pending.slot)
+                self._publish_image(pending.context, node, pending.slot, is_rung=pending.is_rung)
 
     def cancel(self, context: LaneContext) -> None:
         """Drop captures of a request that ends before they were made."""
@@ -145,16 +176,19 @@ class Captures:
             self._store.give_pages([pending.copy.target])
             self._give(pending.slot)
 
-    def _publish_image(self, context: LaneContext, node: PageNode, slot: int | None) -> None:
+    def _publish_image(
+        self, context: LaneContext, node: PageNode, slot: int | None, *, is_rung: bool
+    ) -> None:
         if slot is None:
             return
         image = None
         if not node.is_root and not node.is_gone:
-            image = self._store.publish_image(node, slot)
+            image = self._store.publish_image(node, slot, is_rung=is_rung)
         if image is None:
             self._give(slot)
         else:
             context.captured.append(image)
+            context.num_imaged_tokens = node.end_tokens
 
     def _give(self, slot: int | None) -> None:
         if slot is not None:

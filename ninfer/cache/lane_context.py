@@ -35,6 +35,8 @@ class LaneContext:
         path: published full pages from the root, each leased on the device.
         leases: other leases: what is read to start, by (object, tier).
         captured: tails and images captured on the way, to be copied down when it ends.
+        anchors: prompt positions whose images outlive the request's own newer ones.
+        num_imaged_tokens: position of the deepest image so far.
         branch_tokens: leading prompt tokens, in whole pages, that others have used too.
         state_slot: slot of the running state, None for models without state.
         scratch_slots: slots for the states after guesses, while it runs.
@@ -58,6 +60,8 @@ class LaneContext:
     path: list[PageNode] = field(default_factory=list)
     leases: list[tuple[StoredObject, int]] = field(default_factory=list)
     captured: list[StoredObject] = field(default_factory=list)
+    anchors: frozenset[int] = frozenset()
+    num_imaged_tokens: int = 0
     branch_tokens: int = 0
     state_slot: int | None = None
     scratch_slots: list[int] = field(default_factory=list)

@@ -10,6 +10,7 @@ from ninfer.cache.copies_down import CopiesDown
 from ninfer.cache.eviction import Evictor
 from ninfer.cache.identity import encode_tokens
 from ninfer.cache.lane_context import ContextStatus, LaneContext
+from ninfer.cache.lineage import Lineage
 from ninfer.cache.node import PageNode, StoredObject
 from ninfer.cache.planner import Need, Outcome, Planner
 from ninfer.cache.publishing import Publisher
@@ -79,6 +80,7 @@ class CacheManager:
         self._sealer = Sealer(store, evictor, transfers, copies_down)
         self._publisher = Publisher(store, copies_down)
         self.scratch = ScratchSlots(store)
+        self._lineage = Lineage(store)
         self._captures = Captures(store, self._publisher, evictor, copies_down)
 
     # ---- admission ---------------------------------------------------------------------------------
@@ -199,9 +201,12 @@ class CacheManager:
 
     # ---- running -----------------------------------------------------------------------------------
 
-    def open(self, context: LaneContext) -> None:
-        """Give a ready context what it needs besides its reservation: slots for states after guesses."""
+    def open(self, context: LaneContext, token_ids: Sequence[int]) -> None:
+        """Make a ready context ready to run the prompt `token_ids`; its anchors are known."""
         self.scratch.lend(context)
+        context.num_imaged_tokens = context.resume_tokens
+        if context.is_cached and self.store.has_state:
+            self._lineage.refresh(context, token_ids)
 
     def keep_state(self, context: LaneContext, slot: int) -> None:
         """Make the state in one of a lane's slots its running one, exactly that of the accepted tokens."""
@@ -238,12 +243,22 @@ class CacheManager:
         if context.is_cached:
             self._publisher.publish_full_pages(context, token_ids, num_computed)
 
-    def capture_slot(self, context: LaneContext, position_tokens: int) -> int | None:
-        """Return a slot to capture the running state into, None if there is no room worth taking."""
+    def capture_slot(
+        self, context: LaneContext, position_tokens: int, *, is_rung: bool, num_left: int
+    ) -> int | None:
+        """Return a slot to capture the running state into, None if there is no room worth taking.
+
+        Args:
+            context: a running context.
+            position_tokens: where the state will be.
+            is_rung: nothing marks this position; it takes no room from what somebody may come back to.
+            num_left: marked positions of the request still to come.
+        """
         if not context.is_cached:
             return None
-        lost_tokens = position_tokens - context.resume_tokens
-        return self._captures.take_slot(position_tokens, lost_tokens)
+        return self._captures.take_slot(
+            context, position_tokens, is_rung=is_rung, num_left=num_left
+        )
 
     def capture(
         self,
@@ -251,10 +266,12 @@ class CacheManager:
         token_ids: Sequence[int],
         position_tokens: int,
         slot: int | None,
+        *,
+        is_rung: bool = False,
     ) -> None:
         """Make a running request's position a resume point of its own (after `advance` to there)."""
         if context.is_cached:
-            self._captures.add(context, token_ids, position_tokens, slot)
+            self._captures.add(context, token_ids, position_tokens, slot, is_rung=is_rung)
 
     def finish(
         self,

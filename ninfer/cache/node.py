@@ -166,9 +166,10 @@ class StateImage(StoredObject):
     Attributes:
         node: the page at whose end it is.
         is_superseded: its lineage has a newer image and nobody else branched here.
+        is_rung: it was captured for the geometric ladder.
     """
 
-    __slots__ = ("is_superseded", "node")
+    __slots__ = ("is_rung", "is_superseded", "node")
     kind = ImageKind.STATE
 
     def __init__(self, node: PageNode, *, num_tiers: int, now_s: float, use_index: int) -> None:
@@ -176,6 +177,7 @@ class StateImage(StoredObject):
         super().__init__(num_tiers, now_s, use_index)
         self.node = node
         self.is_superseded = False
+        self.is_rung = False
 
 
 def page_of(stored: StoredObject) -> PageNode:

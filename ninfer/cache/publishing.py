@@ -1,17 +1,14 @@
 """Makes what lanes computed part of the tree, and takes back what they leave. Copies no bytes."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from ninfer.cache.copies_down import CopiesDown
 from ninfer.cache.identity import TOKEN_BYTES, encode_tokens
 from ninfer.cache.lane_context import LaneContext
-from ninfer.cache.node import DEVICE, PageNode, StateImage, StoredObject
+from ninfer.cache.lineage import Lineage
+from ninfer.cache.node import DEVICE, PageNode, StoredObject
 from ninfer.cache.store import ContextStore
 from ninfer.core.step import PAGE_SIZE_TOKENS
-
-_OWN_USES: Final = 2
-"""Uses of an end that only its own lineage continued: it was made, and grown from once."""
 
 
 class Publisher:
@@ -26,6 +23,7 @@ class Publisher:
         """Keep the store."""
         self._store = store
         self._copies_down = copies_down
+        self._lineage = Lineage(store)
 
     def publish_full_pages(
         self, context: LaneContext, token_ids: Sequence[int], num_computed: int
@@ -87,19 +85,11 @@ class Publisher:
             image = self._store.publish_image(end, context.state_slot)
             if image is not None:
                 context.state_slot = None
-                self._supersede(context.outcome.point.image, image)
+                self._lineage.supersede(context, token_ids, image)
         left: list[StoredObject] = [end] if end is not context.tip else []
         if end.image is not None:
             left.append(end.image)
         self._copies_down.offer(left)
-
-    def _supersede(self, older: StateImage | None, newer: StateImage) -> None:
-        """The end that a request grew from is worth little beside its own, unless others started there too."""
-        if older is None or older is newer or older.is_gone or not older.node.is_endpoint:
-            return
-        is_shared = older.num_uses > _OWN_USES or older.node.has_followers()
-        if not is_shared:
-            self._store.supersede(older)
 
     def publish_partial(self, parent: PageNode, tokens: bytes, page: int) -> PageNode | None:
         """Publish a partial page; None if a stored page covers its tokens already.

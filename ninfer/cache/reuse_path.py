@@ -16,6 +16,8 @@ def classify(point: ResumePoint, path: Sequence[PageNode]) -> ReusePath:
     """
     if point.position_tokens == 0:
         return ReusePath.ROOT
+    if point.image is not None and point.image.is_rung:
+        return ReusePath.PRIVATE_LONG_ANCHOR
     last = point.partial or path[point.num_pages - 1]
     is_whole = point.partial is None or point.partial_tokens == last.num_tokens
     if is_whole and last.is_endpoint:

@@ -80,6 +80,7 @@ class Valuation:
             has_lower_replica=stored.has_valid_below(tier),
             is_reachable=self.is_reachable(stored),
             has_device_replica=tier != DEVICE and stored.valid_on(DEVICE) is not None,
+            is_rung=isinstance(stored, StateImage) and stored.is_rung and stored.num_uses == 1,
         )
 
     def value_if_last(self, stored: StoredObject, tier: int) -> float:
@@ -88,7 +89,13 @@ class Valuation:
         return self._keep_value(replace(facts, has_lower_replica=False, has_device_replica=False))
 
     def value_of_new_image(
-        self, position_tokens: int, lost_tokens: int, now_s: float, use_index: int
+        self,
+        position_tokens: int,
+        lost_tokens: int,
+        *,
+        is_rung: bool,
+        now_s: float,
+        use_index: int,
     ) -> float:
         """Return the policy's value of a state image that does not exist yet."""
         return self._keep_value(
@@ -104,6 +111,7 @@ class Valuation:
                 last_use_index=use_index,
                 has_lower_replica=False,
                 is_reachable=True,
+                is_rung=is_rung,
             )
         )
 

@@ -4,7 +4,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ninfer.core.step import LaneChunk
+from ninfer.core.step import PAGE_SIZE_TOKENS, LaneChunk
+from ninfer.sched.ladder import rungs_from_end, rungs_from_start
 from ninfer.sched.lane import Lane
 
 
@@ -61,15 +62,38 @@ def chunk_end(lane: Lane, chunk_tokens: int) -> int:
     return end
 
 
-def capture_points(lane: Lane) -> deque[int]:
-    """Return the prompt positions whose state is worth keeping.
+def plan_captures(lane: Lane, first_rung_tokens: int) -> None:
+    """Find the prompt positions whose state is worth keeping.
 
     These are the marks of client and template, where the prompt leaves the path of earlier ones (others will do so
-    too), and the last position an identical prompt could resume from.
+    too), the rungs of the ladder, and the last position an identical prompt could resume from, unless a mark is
+    within a page of it.
+
+    Args:
+        lane: just opened.
+        first_rung_tokens: first rung of the ladder.
+
+    Changes: captures and rungs of the lane, anchors of its context.
     """
-    last = lane.num_prompt_tokens - 1
-    marked = {*lane.request.cache.marker_tokens, lane.context.branch_tokens, last}
-    return deque(sorted(p for p in marked if lane.num_computed < p <= last))
+    num_tokens, start, context = lane.num_prompt_tokens, lane.num_computed, lane.context
+    last = num_tokens - 1
+    anchors = {*lane.request.cache.marker_tokens, context.branch_tokens}
+    marks = {mark for mark in anchors if start < mark <= last}
+    if last > start and not any(last - mark < PAGE_SIZE_TOKENS for mark in marks):
+        marks.add(last)
+    rungs = rungs_from_start(num_tokens, first_rung_tokens)
+    context.anchors = frozenset((*anchors, *rungs))
+    rungs += rungs_from_end(num_tokens, first_rung_tokens)
+    near = first_rung_tokens // 4
+    lane.rungs = (
+        frozenset(
+            rung
+            for rung in rungs
+            if start < rung <= last and not any(0 <= rung - mark < near for mark in marks)
+        )
+        - marks
+    )
+    lane.captures = deque(sorted(marks | lane.rungs))
 
 
 def decode_chunk(lane: Lane, draft: tuple[int, ...]) -> LaneChunk:

@@ -18,6 +18,7 @@ class Lane:
         token_ids: prompt and completion so far.
         num_computed: tokens whose KV is there and final.
         captures: prompt positions still to be captured, ascending.
+        rungs: those among them that nothing but the ladder wants.
         submitted_s: when it was queued.
         started_s: when it got the lane, all transfers done.
         first_token_s: when its first token was sampled, None before.
@@ -32,6 +33,7 @@ class Lane:
     token_ids: list[int]
     num_computed: int
     captures: deque[int] = field(default_factory=deque)
+    rungs: frozenset[int] = frozenset()
     submitted_s: float = 0.0
     started_s: float = 0.0
     first_token_s: float | None = None
@@ -43,6 +45,11 @@ class Lane:
     def num_prompt_tokens(self) -> int:
         """Prompt length."""
         return len(self.request.prompt_token_ids)
+
+    @property
+    def num_marks_left(self) -> int:
+        """Captures still to come that are not rungs."""
+        return len(self.captures) - sum(position in self.rungs for position in self.captures)
 
     @property
     def num_completion_tokens(self) -> int:

@@ -20,9 +20,9 @@ from ninfer.core.step import ChunkOutput, LaneChunk, StepOutput, StepPlan, StepR
 from ninfer.sched.acceptance import take_tokens
 from ninfer.sched.admission import Admission
 from ninfer.sched.chunks import (
-    capture_points,
     choose_prefills,
     decode_chunk,
+    plan_captures,
     prefill_chunk,
 )
 from ninfer.sched.drafting import Drafting
@@ -155,11 +155,6 @@ class Scheduler:
         """True if a request is live."""
         return bool(self._sinks)
 
-    @property
-    def decoder_problem(self) -> str:
-        """Why speculation was switched off, empty if it was not."""
-        return self._drafting.problem
-
     def live_ids(self) -> list[str]:
         """Return ids of requests that have not ended."""
         return list(self._sinks)
@@ -218,11 +213,11 @@ class Scheduler:
             started_s=self._clock.monotonic_s(),
         )
         if self._manager.store.has_state:
-            lane.captures = capture_points(lane)
+            plan_captures(lane, self._limits.first_rung_tokens)
         self.lanes[lane.number] = lane
         self.num_prompt_tokens += lane.num_prompt_tokens
         self.num_cached_tokens += context.resume_tokens
-        self._manager.open(context)
+        self._manager.open(context, request.prompt_token_ids)
         self._runner.open_lane(lane.number, request.sampling, request.prompt_token_ids)
         self._drafting.open_lane(lane.number)
         self._sinks[request.request_id](
@@ -230,8 +225,11 @@ class Scheduler:
         )
 
     def _capture_slot(self, lane: Lane, end: int) -> int | None:
-        is_capture = bool(lane.captures) and lane.captures[0] == end
-        capture_slot = self._manager.capture_slot(lane.context, end) if is_capture else None
+        if not lane.captures or lane.captures[0] != end:
+            return None
+        capture_slot = self._manager.capture_slot(
+            lane.context, end, is_rung=end in lane.rungs, num_left=lane.num_marks_left
+        )
         if capture_slot is not None:
             self._capture_slots.append((lane, capture_slot))
         return capture_slot
@@ -314,7 +312,13 @@ class Scheduler:
         if lane.captures and lane.captures[0] == chunk.start_tokens + len(chunk.token_ids):
             lane.captures.popleft()
             if chunk.capture_slot is not None:
-                self._manager.capture(context, lane.token_ids, position, chunk.capture_slot)
+                self._manager.capture(
+                    context,
+                    lane.token_ids,
+                    position,
+                    chunk.capture_slot,
+                    is_rung=position in lane.rungs,
+                )
         request_id = lane.request.request_id
         if not lane.is_prefilling and self._forks.is_leader(request_id):
             if not self._manager.store.has_state:

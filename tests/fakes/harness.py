@@ -71,6 +71,7 @@ class Harness:
         max_queue=1000,
         queue_timeout_s=1000.0,
         max_head_passes=4,
+        first_rung=128,
         deadline_s=5.0,
         clock=None,
         digest=sha256,
@@ -138,6 +139,7 @@ class Harness:
                 max_queue=max_queue,
                 queue_timeout_s=queue_timeout_s,
                 max_head_passes=max_head_passes,
+                first_rung_tokens=first_rung,
             ),
         )
         self.loop = EngineLoop(

@@ -169,7 +169,7 @@ def test_what_was_restored_before_a_lost_page_is_used(has_state):
     lost = [key for node, key in named(harness, prompt) if node.end_tokens == 448]
     damage_deleted(tier, lost)
     answer = asked(harness, prompt, 2)
-    assert answer.cached == (256 if has_state else 384)
+    assert answer.cached == 384
     ended(harness)
 
 
