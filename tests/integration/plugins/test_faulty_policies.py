@@ -5,7 +5,7 @@ import random
 import pytest
 from structlog.testing import capture_logs
 
-from ninfer.api import PlacementPolicy
+from ninfer.api import ImageKind, PlacementPolicy
 from ninfer.builtin.lru import LruConfig, LruPolicy
 from ninfer.cache.policy_handle import PolicyHandle
 from tests.integration.plugins.guarded import (
@@ -15,7 +15,7 @@ from tests.integration.plugins.guarded import (
     raises,
     returns,
 )
-from tests.integration.scenarios.conversation import with_and_without_state
+from tests.integration.scenarios.conversation import asked, tokens, with_and_without_state
 
 NAN = float("nan")
 WRONG = {
@@ -53,26 +53,29 @@ def test_a_faulty_policy_is_put_aside_and_answers_stay_right(method, fault):
 
 
 @with_and_without_state
-def test_after_a_policy_was_put_aside_everything_stands_in_lru_order(has_state):
-    calls = []
-
-    def bad_after_a_while(method, facts):
-        calls.append(facts)
-        return 1e9 - len(calls) if len(calls) < 60 else NAN
-
-    subject = GuardedEngine("policy", {"keep_value": bad_after_a_while}, has_state=has_state)
-    harness = subject.work()
+def test_once_a_policy_is_put_aside_everything_stands_in_lru_order(has_state):
+    subject = GuardedEngine(
+        "policy", {"keep_value": lambda method, facts: -method(facts)}, has_state=has_state
+    )
+    harness = subject.work(num_rounds=2)
+    subject.plugin.faults["keep_value"] = returns(NAN)
+    asked(harness, tokens("short", 70), 1)
     assert subject.guard.is_aside
+    harness.loop.drain_commands()
     lru = LruPolicy(LruConfig())
     values = harness.store.values
-    checked = 0
-    for tier in range(harness.store.num_tiers):
-        for kind in {node.kind for node in harness.store.tree.nodes()}:
-            order = values.order_of(kind, tier)
-            for value, _, stored, _replica, _stamp in filter(order._is_live, order._entries):
-                assert value == lru.keep_value(values.facts_of(stored, tier))
-                checked += 1
-    assert checked >= 6
+    orders = {
+        id(order): (order, tier)
+        for tier in range(2)
+        for order in (values.order_of(kind, tier) for kind in ImageKind)
+    }
+    found = [
+        (value, lru.keep_value(values.facts_of(stored, tier)))
+        for order, tier in orders.values()
+        for value, _, stored, _replica, _stamp in filter(order._is_live, order._entries)
+    ]
+    assert len(found) >= 5
+    assert [value for value, _ in found] == [expected for _, expected in found]
     subject.end()
 
 

@@ -1,6 +1,7 @@
 """Tiers that raise, answer wrongly, lie, leak or hang: answers stay right, and /health says who failed."""
 
 import dataclasses
+import random
 import threading
 
 import pytest
@@ -262,12 +263,11 @@ def test_a_tier_that_stores_nothing_and_says_it_does_loses_images_and_is_named()
     harness.close()
 
 
-SIZES = iter(range(10**9))
-
-
-def test_sizes_that_change_from_call_to_call_do_not_break_the_books():
+@pytest.mark.parametrize("seed", range(4))
+def test_sizes_that_change_from_call_to_call_do_not_break_the_books(seed):
+    sizes = random.Random(seed)
     tier = FaultyTier(
-        host(60), stored_bytes=lambda method, header, payload: 700 + next(SIZES) * 37 % 400
+        host(60), stored_bytes=lambda method, header, payload: sizes.choice((1, 868, 9000))
     )
     harness, _ = named_engine(tier)
     work(harness)
