@@ -53,6 +53,8 @@ class EngineSection(Section):
 
     kv_capacity: KvCapacityField = AUTO
     """KV on the device. Unit: tokens as a number, or bytes as text such as "8GiB"; "auto" takes what fits."""
+    state_images: Count = 0
+    """Saved states of hybrid models on the device. Unit: states; 0 is 4 per lane, and more in a quarter of the room of KV."""
     max_concurrency: PositiveCount = 4
     """Requests that run at the same time (lanes). Unit: requests."""
     prefill_chunk_tokens: PositiveCount = 512

@@ -18,16 +18,13 @@ from ninfer.core.step import PAGE_SIZE_TOKENS
 from ninfer.engine.engine import EngineLoop, EngineParts
 from ninfer.engine.fingerprint import fingerprint
 from ninfer.engine.model_access import LoadedModelAccess
+from ninfer.engine.open_device import Device, open_device
 from ninfer.engine.open_plugins import PluginOpener
 from ninfer.engine.plugin_watch import PluginWatch
 from ninfer.engine.served_model import LoadedModel, load_served_model
 from ninfer.engine.service import EngineService
-from ninfer.exec.calibrate import PrefillSpeed, calibrate_prefill
 from ninfer.exec.device_copy import build_copier
-from ninfer.exec.host_memory import HostMemory, trim_heap
-from ninfer.exec.memory import plan_pages
-from ninfer.exec.runner import ModelRunner
-from ninfer.kernels.kv_pool import KvPool
+from ninfer.exec.host_memory import HostMemory
 from ninfer.obs.clock import SystemClock
 from ninfer.obs.model_info import ModelInfo
 from ninfer.plugins.catalog import PluginCatalog
@@ -55,14 +52,6 @@ class BuiltEngine:
     engine: EngineService
     tokenizer: Tokenizer
     template: ChatTemplate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Device:
-    runner: ModelRunner
-    pool: KvPool
-    speed: PrefillSpeed
-    max_context_tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +109,7 @@ def _compose(loaded: LoadedSettings, catalog: PluginCatalog) -> "_Composed":
     opener = PluginOpener(settings, select_plugins(catalog, loaded), clock)
     model = load_served_model(settings, clock)
     decoder, num_drafts = opener.decoder(LoadedModelAccess(model.model))
-    device = _open_device(settings, model, clock, slack_tokens=num_drafts)
+    device = open_device(settings, model, clock, num_drafts=num_drafts)
     drafting = Drafting(decoder, max_tokens=num_drafts)
     loop = _assemble(settings, opener, model, device, drafting)
     name = settings.server.served_name or settings.model.name
@@ -134,57 +123,11 @@ def _compose(loaded: LoadedSettings, catalog: PluginCatalog) -> "_Composed":
     return _Composed(loop=loop, info=info, model=model)
 
 
-def _open_device(
-    settings: Settings, model: LoadedModel, clock: Clock, *, slack_tokens: int
-) -> _Device:
-    """Allocate KV, wire the runner and measure prefill."""
-    config, layout = model.model.config, model.model.kv_spec
-    max_context = min(
-        settings.model.max_context or config.max_context_tokens, config.max_context_tokens
-    )
-    capacity = settings.engine.kv_capacity
-    capacity_tokens = capacity.num_tokens
-    if capacity.num_bytes is not None:
-        capacity_tokens = capacity.num_bytes // layout.page_bytes * PAGE_SIZE_TOKENS
-    lanes = settings.engine.max_concurrency
-    budget = plan_pages(
-        layout.page_bytes,
-        model.model.device,
-        capacity_tokens=capacity_tokens,
-        max_tokens=2 * lanes * (max_context + slack_tokens + PAGE_SIZE_TOKENS),
-    )
-    pool = KvPool(layout, budget.num_pages, device=model.model.device)
-    runner = ModelRunner(
-        model.model,
-        {"main": pool},
-        vocab_size=config.vocab_size,
-        num_lanes=lanes,
-        clock=clock,
-    )
-    speed = model.calibration.prefill_speed(
-        lambda: calibrate_prefill(
-            model.model, pool, seconds=clock.monotonic_s, max_tokens=config.max_context_tokens
-        )
-    )
-    _log.info(
-        "device_ready",
-        kv_tokens=budget.num_tokens,
-        kv_bytes=budget.num_pages * layout.page_bytes,
-        reason=budget.reason,
-        prefill_tokens_per_s=round(speed.tokens_per_s),
-    )
-    trim_heap()
-    fitting = budget.num_pages * PAGE_SIZE_TOKENS - slack_tokens
-    return _Device(
-        runner=runner, pool=pool, speed=speed, max_context_tokens=min(max_context, fitting)
-    )
-
-
 def _assemble(
     settings: Settings,
     opener: PluginOpener,
     model: LoadedModel,
-    device: _Device,
+    device: Device,
     drafting: Drafting,
 ) -> EngineLoop:
     clock = SystemClock()
@@ -214,7 +157,7 @@ def _assemble(
     wake = threading.Event()
     transfers = Transfers(
         handles,
-        build_copier({"main": device.pool}),
+        build_copier({"main": device.pool}, states=device.states),
         clock,
         deadline_s=settings.cache.transfer_deadline,
         wake=wake.set,
@@ -293,7 +236,7 @@ def _open_policy(
     settings: Settings,
     opener: PluginOpener,
     spaces: list[TierSpace],
-    device: _Device,
+    device: Device,
     name: bytes,
     clock: Clock,
 ) -> PlacementPolicy:

@@ -4,7 +4,7 @@ from ninfer.models.transformer import Transformer
 
 
 class LoadedModelAccess:
-    """A `ModelAccess` over a dense transformer, which has no head for several tokens.
+    """A `ModelAccess` over a transformer.
 
     Args:
         model: the loaded model.
@@ -15,4 +15,4 @@ class LoadedModelAccess:
         self.module = model
         self.family: str = model.config.family
         self.vocab_size = model.config.vocab_size
-        self.has_mtp_head = False
+        self.has_mtp_head = model.has_mtp_head

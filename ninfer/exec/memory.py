@@ -47,6 +47,8 @@ def plan_pages(
     capacity_tokens: int | None = None,
     share: float | None = None,
     max_tokens: int | None = None,
+    state_bytes: int = 0,
+    state_share: float = 0.0,
 ) -> PageBudget:
     """Decide how many pages a device gets.
 
@@ -56,6 +58,8 @@ def plan_pages(
         capacity_tokens: configured number of tokens, rounded up to pages; None to measure.
         share: part of free memory to use when measuring, in (0, 1]; None for the device's default.
         max_tokens: bound when measuring, for example lanes times context length; None for none.
+        state_bytes: bytes of recurrent states that there must be, whatever the number of pages.
+        state_share: bytes of more states, as a part of those of KV; given up where memory is short.
 
     Raises:
         ConfigError: not even one page fits, or the configured capacity is more than the free memory.
@@ -63,21 +67,26 @@ def plan_pages(
     free_bytes = free_device_bytes(device)
     if capacity_tokens is not None:
         num_pages = -(-capacity_tokens // PAGE_SIZE_TOKENS)
-        if num_pages < 1 or num_pages * page_bytes > free_bytes:
+        kv_free_bytes = max(free_bytes - state_bytes, 0)
+        if num_pages < 1 or num_pages * page_bytes > kv_free_bytes:
+            fitting = kv_free_bytes // page_bytes * PAGE_SIZE_TOKENS
+            states = f" beside {state_bytes} bytes of recurrent states" if state_bytes else ""
             raise ConfigError(
-                f"a KV capacity of {capacity_tokens} tokens needs {num_pages * page_bytes} bytes, "
-                f"{free_bytes} bytes are free on {device} (that is {free_bytes // page_bytes * PAGE_SIZE_TOKENS} tokens)"
+                f"a KV capacity of {capacity_tokens} tokens needs {num_pages * page_bytes} bytes{states}, "
+                f"{free_bytes} bytes are free on {device} (that is {fitting} tokens)"
             )
         return PageBudget(num_pages, page_bytes, f"configured: {capacity_tokens} tokens")
     if share is None:
         share = CUDA_SHARE if device.type == "cuda" else CPU_SHARE
-    num_pages = int(free_bytes * share) // page_bytes
+    kv_bytes = max(int(free_bytes * share) - state_bytes, 0) / (1.0 + state_share)
+    num_pages = int(kv_bytes) // page_bytes
     reason = f"{share:.0%} of {free_bytes} free bytes on {device}"
     if max_tokens is not None and num_pages * PAGE_SIZE_TOKENS > max_tokens:
         num_pages = -(-max_tokens // PAGE_SIZE_TOKENS)
         reason = f"bound of {max_tokens} tokens"
     if num_pages < 1:
-        raise ConfigError(f"no KV page of {page_bytes} bytes fits: {reason}")
+        states = f" beside {state_bytes} bytes of recurrent states" if state_bytes else ""
+        raise ConfigError(f"no KV page of {page_bytes} bytes fits{states}: {reason}")
     return PageBudget(num_pages, page_bytes, reason)
 
 
