@@ -200,7 +200,9 @@ def puzzle(rng: Random) -> Conversation:
     for line in lines:
         text += line + (" " if rng.random() < 0.6 else "\n")
     chat.is_thinking = True
-    return chat.say("user", problem).say("assistant", "I have found a way.", reasoning_content=text)
+    return chat.say("user", problem).say(
+        "assistant", "I have found a way.", reasoning_content=text.strip()
+    )
 
 
 def salad(rng: Random, *, num_words: int) -> str:

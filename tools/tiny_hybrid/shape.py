@@ -23,9 +23,7 @@ class Shape:
     intermediate_size: int = 256
     layer_types: tuple[str, ...] = (
         "linear_attention",
-        "linear_attention",
         "full_attention",
-        "linear_attention",
         "linear_attention",
         "full_attention",
     )
