@@ -1,10 +1,12 @@
 """A private `redis-server` for trials and tests. Nobody else shares it."""
 
 import contextlib
+import logging
 import shutil
 import subprocess
 import tempfile
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +14,10 @@ import redis
 
 from ninfer.api import TierUnavailable
 
+_log = logging.getLogger(__name__)
+
+_SOCKET_NOTE: Final = "socket"
+_DATA: Final = "appendonlydir"
 _STEP_S: Final = 0.02
 _NUM_STEPS: Final = 500
 _END_TIMEOUT_S: Final = 10.0
@@ -33,52 +39,64 @@ class OwnServer:
             TierUnavailable: there is no redis-server, or it does not start.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        self._end = lambda: None
-        note = folder / "socket"
-        self.socket = note.read_text(encoding="utf-8") if note.exists() else ""
+        self._folder = folder
+        self._end: Callable[[], object] = lambda: None
+        note = folder / _SOCKET_NOTE
+        self.socket = note.read_text(encoding="utf-8", errors="replace") if note.exists() else ""
         if self.socket and self._answers():
             return
         program = shutil.which("redis-server")
         if program is None:
             msg = "own_server needs the program redis-server (Debian, Ubuntu: apt-get install redis-server)"
             raise TierUnavailable(msg)
-        self.socket = tempfile.mkdtemp(prefix="ninfer-redis-") + "/socket"
-        note.write_text(self.socket, encoding="utf-8")
-        self._start(program, folder)
+        if not self._start(program) and not (self._put_data_aside() and self._start(program)):
+            msg = f"redis-server did not start; see {folder / 'log'}"
+            raise TierUnavailable(msg)
 
-    def _start(self, program: str, folder: Path) -> None:
+    def _start(self, program: str) -> bool:
+        """Start the program; tell whether it answers. It does not start on damaged data."""
+        self.socket = tempfile.mkdtemp(prefix="ninfer-redis-") + "/socket"
+        (self._folder / _SOCKET_NOTE).write_text(self.socket, encoding="utf-8")
         command = [program, "--port", "0", "--unixsocket", self.socket, "--unixsocketperm", "700"]
-        command += ["--dir", str(folder), "--appendonly", "yes", "--appendfsync", "no"]
+        command += ["--dir", str(self._folder), "--appendonly", "yes", "--appendfsync", "no"]
         command += ["--save", "", "--logfile", "log", "--daemonize", "no"]
         quiet = subprocess.DEVNULL
         process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet)  # noqa: S603
         self._end = weakref.finalize(self, _end, process, Path(self.socket).parent)
         for _ in range(_NUM_STEPS):
             if self._answers():
-                return
+                return True
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_STEP_S)
                 break
         self._end()
-        msg = f"redis-server did not start; see {folder / 'log'}"
-        raise TierUnavailable(msg)
+        return False
+
+    def _put_data_aside(self) -> bool:
+        """Begin with an empty server instead of none: contexts can be computed again."""
+        data = self._folder / _DATA
+        if not data.exists():
+            return False
+        number = sum(1 for _ in self._folder.glob(f"{_DATA}.damaged*"))
+        data.rename(self._folder / f"{_DATA}.damaged{number}")
+        _log.warning("redis_data_damaged folder=%s", data)
+        return True
 
     def _answers(self) -> bool:
         client = redis.Redis(unix_socket_path=self.socket, socket_timeout=1.0)
         try:
             return bool(client.ping())
-        except redis.RedisError:
+        except (redis.RedisError, OSError, ValueError):
             return False
         finally:
             client.close()
 
     def stop(self) -> None:
         """End the server; its data stay in the folder."""
-        with (
-            contextlib.suppress(redis.RedisError),
-            redis.Redis(unix_socket_path=self.socket, socket_timeout=_END_TIMEOUT_S) as client,
-        ):
-            client.shutdown(nosave=True)
+        client = redis.Redis(unix_socket_path=self.socket, socket_timeout=_END_TIMEOUT_S)
+        with contextlib.suppress(redis.RedisError):
+            client.execute_command("SHUTDOWN", "NOSAVE")  # type: ignore[no-untyped-call]
+        client.close()
         self._end()
 
 

@@ -1,11 +1,14 @@
 """An image as bytes on the server: its value and its entry in the index. Knows nothing about connections.
 
 value = magic, header length, payload length, checksum | header | payload
-entry = charge as 12 digits (scripts read it) | header length, payload length, checksum | header
+entry = charge, 12 digits | number of the change, 16 digits | CRC-32, header length, payload length, checksum | header
+
+Scripts read the charge and fill in the number.
 """
 
 import hashlib
 import struct
+import zlib
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +22,11 @@ MAX_HEADER_BYTES: Final = 4096
 _VALUE: Final = struct.Struct("<4sIQ16s")
 _MAGIC: Final = b"NRi1"
 _ENTRY: Final = struct.Struct("<IQ16s")
-CHARGE_DIGITS: Final = 12
+_CRC: Final = struct.Struct("<I")
+_CHARGE_DIGITS: Final = 12
+_NUMBER_DIGITS: Final = 16
+_DIGITS: Final = _CHARGE_DIGITS + _NUMBER_DIGITS
+_BODY: Final = _DIGITS + _CRC.size
 
 OVERHEAD_BYTES: Final = 1024
 """What an image is charged beside payload and twice its header: three keys and fields of about 160 bytes, both fixed
@@ -67,9 +74,10 @@ class Image:
         return b"".join((head, self.header, self.payload))
 
     def entry(self) -> bytes:
-        """Return its entry in the index."""
+        """Return its entry in the index, with the number 0."""
         fixed = _ENTRY.pack(len(self.header), self.payload.nbytes, self.checksum)
-        return f"{self.charge:0{CHARGE_DIGITS}d}".encode() + fixed + self.header
+        digits = f"{self.charge:0{_CHARGE_DIGITS}d}{0:0{_NUMBER_DIGITS}d}"
+        return digits.encode() + _CRC.pack(zlib.crc32(fixed + self.header)) + fixed + self.header
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +86,14 @@ class Entry:
 
     Attributes:
         charge: bytes of capacity it takes.
+        number: of the change that stored it; later ones are larger.
         num_bytes: payload length.
         checksum: of name, header and payload.
         header: as given.
     """
 
     charge: int
+    number: int
     num_bytes: int
     checksum: bytes
     header: bytes
@@ -95,14 +105,20 @@ class Entry:
 
 def read_entry(packed: bytes) -> Entry | None:
     """Return an entry, None if the bytes are not one."""
-    digits, rest = packed[:CHARGE_DIGITS], packed[CHARGE_DIGITS:]
-    if not digits.isdigit() or len(rest) < _ENTRY.size:
+    digits, crc, rest = packed[:_DIGITS], packed[_DIGITS:_BODY], packed[_BODY:]
+    if len(rest) < _ENTRY.size or _CRC.pack(zlib.crc32(rest)) != crc or not digits.isdigit():
         return None
     header_bytes, num_bytes, found = _ENTRY.unpack_from(rest)
     header = rest[_ENTRY.size :]
-    if len(header) != header_bytes or int(digits) != charge_of(header_bytes, num_bytes):
+    charge, number = int(digits[:_CHARGE_DIGITS]), int(digits[_CHARGE_DIGITS:])
+    if len(header) != header_bytes or charge != charge_of(header_bytes, num_bytes):
         return None
-    return Entry(int(digits), num_bytes, found, header)
+    return Entry(charge, number, num_bytes, found, header)
+
+
+def without_number(packed: bytes) -> bytes:
+    """Return an entry with the number 0, as `Image.entry` gives it."""
+    return packed[:_CHARGE_DIGITS] + b"0" * _NUMBER_DIGITS + packed[_DIGITS:]
 
 
 def read_value(field: str, value: bytes) -> tuple[bytes, memoryview] | None:

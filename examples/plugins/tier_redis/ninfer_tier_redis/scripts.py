@@ -11,6 +11,9 @@ MAX_LOG: Final = 100_000
 
 _SHARED: Final = f"""
 local function charge(entry) return tonumber(string.sub(entry, 1, 12)) or 0 end
+local function numbered(entry, number)
+  return string.sub(entry, 1, 12) .. string.format('%016.0f', number) .. string.sub(entry, 29)
+end
 local function answer(code)
   local meta = redis.call('HMGET', KEYS[1], 'used', 'capacity')
   return {{code, tonumber(meta[1] or 0), redis.call('HLEN', KEYS[2]), tonumber(meta[2] or 0)}}
@@ -65,7 +68,7 @@ end
 if redis.call('EXISTS', KEYS[5]) == 0 then return answer({NO_VALUE}) end
 local seq = redis.call('HINCRBY', KEYS[1], 'seq', 1)
 redis.call('HINCRBY', KEYS[1], 'used', more)
-redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
+redis.call('HSET', KEYS[2], ARGV[1], numbered(ARGV[2], seq))
 redis.call('RENAME', KEYS[5], KEYS[4])
 redis.call('PERSIST', KEYS[4])
 note(seq, 'added', ARGV[1], ARGV[3])
@@ -80,7 +83,7 @@ DROP: Final = (
 if redis.call('HEXISTS', KEYS[1], 'capacity') == 0 then return answer({GONE}) end
 redis.call('XLEN', KEYS[3])
 local old = redis.call('HGET', KEYS[2], ARGV[1])
-if not old or (ARGV[3] ~= '' and ARGV[3] ~= old) then return answer(0) end
+if not old or (ARGV[3] ~= '' and ARGV[3] ~= numbered(old, 0)) then return answer(0) end
 redis.call('HDEL', KEYS[2], ARGV[1])
 local existed = redis.call('UNLINK', KEYS[4])
 redis.call('HINCRBY', KEYS[1], 'used', -charge(old))
@@ -88,7 +91,7 @@ note(redis.call('HINCRBY', KEYS[1], 'seq', 1), 'removed', ARGV[1], ARGV[2])
 return answer(existed)
 """
 )
-"""ARGV: field, writer, entry that it must have or ''. Code: 1 if a value was there."""
+"""ARGV: field, writer, entry (number 0) that it must have or ''. Code: 1 if a value was there."""
 
 SWEEP: Final = """
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then return 0 end

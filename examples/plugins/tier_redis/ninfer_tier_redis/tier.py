@@ -39,6 +39,7 @@ from ninfer_tier_redis.record import (
     largest_value_bytes,
     read_entry,
     read_value,
+    without_number,
 )
 from ninfer_tier_redis.store import ServerError, Store
 
@@ -115,21 +116,14 @@ class RedisTier(StorageTier):
         missing = self._store.usage.used_bytes - self._store.usage.capacity_bytes
         if missing <= 0:
             return 0
-        charges = {record.key: charge for record, charge in self._charged()}
-        records = list(self.records())
+        records = list(self._records())
         victims: list[str] = []
         for record in reversed(context.by_value(records)):
             if missing <= 0:
                 break
-            missing -= charges.get(record.key, 0)
+            missing -= charge_of(len(record.header), record.num_bytes)
             victims.append(field_of(record.key))
         return sum(self._store.drop(victims))
-
-    def _charged(self) -> Iterator[tuple[ImageRecord, int]]:
-        for field, entry in self._store.entries():
-            key = key_of(field)
-            if key is not None:
-                yield entry.record(key), entry.charge
 
     def _warn_of_eviction(self, tier_name: str) -> None:
         reply = self._store.link.send([("CONFIG", "GET", "maxmemory-policy")])[0]
@@ -185,7 +179,7 @@ class RedisTier(StorageTier):
         for image, packed in zip(images, found, strict=True):
             old = read_entry(packed) if packed is not None else None
             more = image.charge - (old.charge if old else 0)
-            if packed == image.entry():
+            if packed is not None and without_number(packed) == image.entry():
                 results.append(PutResult(status=PutStatus.STORED))
             elif image.num_value_bytes > MAX_VALUE_BYTES:
                 message = f"an image of {image.num_value_bytes} B; {MAX_VALUE_BYTES} B at most"
@@ -251,7 +245,7 @@ class RedisTier(StorageTier):
             result = _read_result(item, field, entry, value)
             is_lost = result.status in {ReadStatus.MISSING, ReadStatus.CORRUPT}
             if is_lost and entry is not None:
-                damaged[field] = entry
+                damaged[field] = without_number(entry)
             results.append(result)
         self._guard(lambda: self._store.drop(damaged, damaged.values()), lambda _message: [])
         return results
@@ -264,7 +258,7 @@ class RedisTier(StorageTier):
         fields = [field_of(key) for key in keys]
         nothing: list[bytes | None] = [None] * len(keys)
         found = self._guard(lambda: self._store.find(fields) if fields else [], lambda _: nothing)
-        return [entry is not None for entry in found]
+        return [packed is not None and read_entry(packed) is not None for packed in found]
 
     @override
     def delete(self, keys: Sequence[ImageKey]) -> list[bool]:
@@ -303,10 +297,13 @@ class RedisTier(StorageTier):
 
     def _records(self) -> Iterator[ImageRecord]:
         try:
-            for record, _ in self._charged():
-                yield record
+            entries = sorted(self._store.entries(), key=lambda pair: pair[1].number)
         except (Unreachable, ServerError) as error:
             raise TierUnavailable(str(error)) from error
+        for field, entry in entries:
+            key = key_of(field)
+            if key is not None:
+                yield entry.record(key)
 
     @override
     def changes(self, cursor: bytes, limit: int) -> TierChanges:
@@ -361,7 +358,8 @@ def _read_result(item: ReadItem, field: str, entry: bytes | None, value: Any) ->
         return ReadResult(status=ReadStatus.FAILED, message=str(value))
     if value is None or entry is None:
         return ReadResult(status=ReadStatus.MISSING)
-    found = None if isinstance(value, redis.RedisError) else read_value(field, value)
+    is_whole = not isinstance(value, redis.RedisError) and read_entry(entry) is not None
+    found = read_value(field, value) if is_whole else None
     if found is None:
         message = f"{field}: the stored bytes are not those that were put"
         return ReadResult(status=ReadStatus.CORRUPT, message=message)
