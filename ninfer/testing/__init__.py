@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from ninfer.testing.base import ConformanceSuite, RequirementFailed
     from ninfer.testing.clock import FakeClock
+    from ninfer.testing.decoder import SpeculativeDecoderSuite
     from ninfer.testing.faults import CrashingTier, FaultyTier, SlowTier, StorageFaults, WrappedTier
     from ninfer.testing.matcher import CheckpointMatcherSuite
     from ninfer.testing.policy import PlacementPolicySuite
@@ -18,6 +19,7 @@ _PLACES: Final = {
     "RequirementFailed": "base",
     "FakeClock": "clock",
     "PlacementPolicySuite": "policy",
+    "SpeculativeDecoderSuite": "decoder",
     "CrashingTier": "faults",
     "FaultyTier": "faults",
     "SlowTier": "faults",
@@ -36,6 +38,7 @@ __all__ = [
     "PlacementPolicySuite",
     "RequirementFailed",
     "SlowTier",
+    "SpeculativeDecoderSuite",
     "StorageFaults",
     "StorageTierSuite",
     "WrappedTier",

@@ -135,13 +135,12 @@ class SortsVictims(SoundPolicy):
     @override
     def price_s(self, outcome: OutcomeFacts) -> float:
         if isinstance(outcome.degraded, list):
-            outcome.degraded.sort(key=_last_use, reverse=True)
-            outcome.degraded.sort(key=_last_use)
+            outcome.degraded.sort(key=_num_bytes, reverse=True)
         return super().price_s(outcome)
 
 
-def _last_use(degraded: Degraded) -> float:
-    return degraded.facts.last_use_s
+def _num_bytes(degraded: Degraded) -> int:
+    return degraded.facts.num_bytes
 
 
 class FirstInFirstOut(SoundPolicy):
