@@ -278,6 +278,10 @@ def _refuse_options(fields: Fields) -> None:
     """Refuse options of a supported architecture that would change its result unnoticed."""
     if fields.flag("mlp_bias", default=False):
         raise ModelError("mlp_bias is not supported")
+    if not fields.flag("attn_output_gate", default=True):
+        raise ModelError(
+            "attention without an output gate (attn_output_gate false) is not supported"
+        )
     if fields.flag("use_sliding_window", default=False):
         raise ModelError("sliding-window attention is not supported")
     activation = fields.text("hidden_act", default="silu")
