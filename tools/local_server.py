@@ -25,6 +25,8 @@ class LocalServer:
         disk_bytes: cap of the disk tier; 0 is no disk tier.
         cache_dir: for measurements of the machine, worth sharing between servers; None for one of its own.
         settings: more lines of `--set`, as "section.key=value".
+        tiers: TOML of further tiers, behind host and disk.
+        python: interpreter of the environment that ninfer is installed in.
     """
 
     def __init__(
@@ -36,6 +38,8 @@ class LocalServer:
         disk_bytes: int = 0,
         cache_dir: Path | None = None,
         settings: tuple[str, ...] = (),
+        tiers: str = "",
+        python: str = sys.executable,
     ) -> None:
         self.folder = folder
         self.device_tokens = device_tokens
@@ -43,6 +47,8 @@ class LocalServer:
         self.disk_bytes = disk_bytes
         self.cache_dir = cache_dir or folder / "cache"
         self.settings = settings
+        self.tiers = tiers
+        self.python = python
         self.root_url = ""
         self._process: subprocess.Popen[str] | None = None
 
@@ -68,7 +74,7 @@ class LocalServer:
         self.folder.mkdir(parents=True, exist_ok=True)
         config = self.folder / "ninfer.toml"
         config.write_text(self._config(), encoding="utf-8")
-        command = [sys.executable, "-m", "ninfer", "serve", "--config", str(config)]
+        command = [self.python, "-m", "ninfer", "serve", "--config", str(config)]
         for line in self.settings:
             command += ["--set", line]
         with self.log_path.open("a", encoding="utf-8") as log:
@@ -113,7 +119,7 @@ class LocalServer:
             'format = "json"',
             "[cache]",
             f"dir = {json.dumps(str(self.cache_dir))}",
-            tiers or "tiers = []",
+            tiers + self.tiers or "tiers = []",
         ]
         return "\n".join(lines) + "\n"
 
