@@ -99,6 +99,7 @@ ORDINARY_FACTS: Final = (
     page(tier_index=2),
     state(),
     replace(state(), has_lower_replica=True),
+    replace(state(), is_rung=True),
     page(is_reachable=False),
 )
 CORNER_FACTS: Final = tuple(
@@ -128,8 +129,9 @@ def image_facts(draw: st.DrawFn, *, is_reachable: bool | None = None) -> ImageFa
     tier_index = draw(st.integers(0, NUM_TIERS - 1))
     position = draw(st.integers(1, 10_000_000))
     last_use_s = draw(st.floats(0.0, NOW_S))
+    kind = draw(st.sampled_from(ImageKind))
     return ImageFacts(
-        kind=draw(st.sampled_from(ImageKind)),
+        kind=kind,
         tier_index=tier_index,
         num_bytes=draw(st.integers(1, 1 << 44)),
         position_tokens=position,
@@ -141,6 +143,7 @@ def image_facts(draw: st.DrawFn, *, is_reachable: bool | None = None) -> ImageFa
         has_lower_replica=tier_index < NUM_TIERS - 1 and draw(st.booleans()),
         is_reachable=draw(st.booleans()) if is_reachable is None else is_reachable,
         has_device_replica=tier_index > 0 and draw(st.booleans()),
+        is_rung=kind is ImageKind.STATE and draw(st.booleans()),
     )
 
 
