@@ -60,7 +60,10 @@ class CheckpointMatcher(ABC):
 
     @abstractmethod
     def candidates(self, prompt: PromptFacts, view: PrefixView) -> Sequence[Match]:
-        """Return at most 7 of `view.resume_points()`, best first. Root is always added by the planner."""
+        """Return at most 7 of `view.resume_points()`, best first. Root is always added by the planner.
+
+        A session key may narrow the choice; without one the deepest resume point is among the answer.
+        """
 
     def close(self) -> None:
         """Release what was opened."""

@@ -171,16 +171,23 @@ class PlacementPolicy(ABC):
         """Return how much this replica is worth where it is; the smallest goes first.
 
         Asked when the object is stored or used, not at each decision, so the value must age by comparison
-        (as a last-use time or an inflating base does), not by being asked again.
+        (as a last-use time or an inflating base does), not by being asked again. A finite number; what is not
+        reachable is worth less than all that is, minus infinity at the least.
         """
 
     @abstractmethod
     def price_s(self, outcome: OutcomeFacts) -> float:
-        """Return J: seconds now plus expected seconds lost later."""
+        """Return J: seconds now plus expected seconds lost later. Finite, not negative.
+
+        More bytes moved, more tokens to prefill, more victims or less left of one never lower the price.
+        """
 
     @abstractmethod
     def wants_copy(self, facts: ImageFacts, target_index: int) -> bool:
-        """Tell whether an object that just became idle should be copied down ahead of pressure."""
+        """Tell whether an object that just became idle should be copied down ahead of pressure.
+
+        False for what is not reachable.
+        """
 
     def evicted(self, value: float) -> None:
         """Learn that an object of this `keep_value` was evicted (ageing of GreedyDual kind)."""
@@ -192,4 +199,4 @@ class PlacementPolicy(ABC):
         """Learn from a finished prefill chunk."""
 
     def close(self) -> None:
-        """Save what was learned."""
+        """Save what was learned, if it can be saved; a folder that cannot be written is no error."""
