@@ -94,7 +94,8 @@ def conformance(  # noqa: PLR0913 - one parameter per flag
     if not subjects and not broken:
         _explain_absence(catalog, kind, name)
         raise typer.Exit(CONFIG_ERROR)
-    _refuse_unknown_ids(subjects, only or ())
+    if only:
+        _refuse_unknown_ids(subjects, only)
     folder = Path(tempfile.mkdtemp(prefix="ninfer-conformance-")) if keep else None
     effort = _Effort(profile=profile, only=frozenset(only or ()), seed=seed, folder=folder)
     done = [_examine(subject, effort) for subject in subjects]
