@@ -10,6 +10,7 @@ from ninfer.api import API_VERSION
 from ninfer.cli.cache import cache_app
 from ninfer.cli.config import config_app
 from ninfer.cli.conformance import conformance
+from ninfer.cli.plugin_new import plugin_app
 from ninfer.cli.plugins import plugins_app
 from ninfer.cli.serve import serve
 
@@ -24,6 +25,7 @@ app = typer.Typer(
 app.command()(serve)
 app.command()(conformance)
 app.add_typer(plugins_app)
+app.add_typer(plugin_app)
 app.add_typer(config_app)
 app.add_typer(cache_app)
 
