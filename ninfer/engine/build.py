@@ -9,6 +9,7 @@ import structlog
 from ninfer.api import Clock, PlacementPolicy, PolicyContext, TierFacts
 from ninfer.cache.manager import CacheManager
 from ninfer.cache.recovery import recover
+from ninfer.cache.retaining import RetentionLimits
 from ninfer.cache.store import ContextStore
 from ninfer.cache.tier_space import TierSpace
 from ninfer.cache.transfers import Transfers
@@ -108,8 +109,11 @@ def _compose(loaded: LoadedSettings, catalog: PluginCatalog) -> "_Composed":
     settings, clock = loaded.settings, SystemClock()
     opener = PluginOpener(settings, select_plugins(catalog, loaded), clock)
     model = load_served_model(settings, clock)
-    decoder, num_drafts = opener.decoder(LoadedModelAccess(model.model))
-    device = open_device(settings, model, clock, num_drafts=num_drafts)
+    access = LoadedModelAccess(model.model, model.load_mtp_head)
+    decoder, num_drafts = opener.decoder(access)
+    device = open_device(settings, model, clock, num_drafts=num_drafts, head=access.loaded_head)
+    if decoder is not None and decoder.uses_hidden_states:
+        device.runner.follow = decoder.follow
     drafting = Drafting(decoder, max_tokens=num_drafts)
     loop = _assemble(settings, opener, model, device, drafting)
     name = settings.server.served_name or settings.model.name
@@ -138,7 +142,7 @@ def _assemble(
         weight_format=model.weight_format,
         page_pools=device.runner.layout.page_pool_bytes.items(),
         state_image_bytes=device.runner.layout.state_image_bytes,
-        drafter="",
+        drafter="mtp" if "draft" in device.pools else "",
     )
     host = HostMemory(model.model.device)
     handles = opener.tiers(device.runner.layout, name, host, model_name=model.name)
@@ -153,11 +157,20 @@ def _assemble(
     policy = _open_policy(settings, opener, spaces, device, name, clock)
     matcher = opener.matcher()
     opener.check()
-    store = ContextStore(device.runner.layout, spaces, policy.keep_value, clock)
+    limits = RetentionLimits(
+        default_s=settings.cache.retention_default, max_s=settings.cache.retention_max
+    )
+    store = ContextStore(
+        device.runner.layout,
+        spaces,
+        policy.keep_value,
+        clock,
+        retention_budget=settings.cache.retention_budget,
+    )
     wake = threading.Event()
     transfers = Transfers(
         handles,
-        build_copier({"main": device.pool}, states=device.states),
+        build_copier(device.pools, states=device.states),
         clock,
         deadline_s=settings.cache.transfer_deadline,
         wake=wake.set,
@@ -169,6 +182,7 @@ def _assemble(
         policy=policy,
         clock=clock,
         slack_tokens=drafting.max_tokens,
+        retention=limits,
     )
     for tier, handle in enumerate(handles, start=1):
         found = recover(store, handle, tier)

@@ -12,7 +12,8 @@ from ninfer.config.settings import Settings
 from ninfer.engine.calibration import CalibrationFile
 from ninfer.engine.fingerprint import weights_digest
 from ninfer.kernels.linear import WeightFormat
-from ninfer.models.loader import choose_policy, load_config, load_model
+from ninfer.models.loader import choose_policy, load_config, load_model, load_mtp_head
+from ninfer.models.mtp_head import MtpHead
 from ninfer.models.resolve import ModelSource, resolve_model
 from ninfer.models.transformer import Transformer
 from ninfer.text.chat_template import ChatTemplate
@@ -35,6 +36,7 @@ class LoadedModel:
         calibration: measurements of this machine with it.
         weights: digest of its weights.
         weight_format: configured format of weights.
+        source: where it was loaded from.
     """
 
     name: str
@@ -44,6 +46,15 @@ class LoadedModel:
     calibration: CalibrationFile
     weights: bytes
     weight_format: str
+    source: ModelSource
+
+    def load_mtp_head(self) -> MtpHead:
+        """Load the head that predicts several tokens.
+
+        Raises:
+            ModelError: a tensor is missing, unknown or misshapen.
+        """
+        return load_mtp_head(self.source, self.model)
 
 
 def choose_device(name: str) -> torch.device:
@@ -107,6 +118,7 @@ def load_served_model(settings: Settings, clock: Clock) -> LoadedModel:
         calibration=calibration,
         weights=weights,
         weight_format=section.weight_format,
+        source=source,
     )
 
 

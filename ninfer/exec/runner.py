@@ -1,15 +1,16 @@
 """Runs one step: copies, one forward pass over all chunks, sampling. Knows nothing about scheduling or the cache."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from ninfer.api.clock import Clock
+from ninfer.api import Clock, LaneRows
 from ninfer.core.sampling import SamplingParams
 from ninfer.core.step import ChunkOutput, DeviceLayout, LaneChunk, StepOutput, StepPlan
+from ninfer.exec.following import Following
 from ninfer.exec.lane_states import LaneStates, NoStates
 from ninfer.exec.sampler import LaneSampler, SamplingFailed
 from ninfer.exec.verify import Verification, accept_choices, verify
@@ -36,6 +37,10 @@ class ServedModel(Protocol):
         ...
 
 
+Follow = Callable[[Sequence[LaneRows], Tensor], None]
+"""Is shown what a step computed; see `ninfer.api.SpeculativeDecoder.follow`."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Job:
     """A chunk's rows in the batch and, if it samples, in the logits.
@@ -43,12 +48,14 @@ class _Job:
     Attributes:
         chunk: what was planned.
         error: why it cannot run; it then has no rows.
+        segment: index of its segment in the batch.
         first_row: first batch row that samples.
         num_rows: rows that sample: the guesses' and one more, 0 inside a prompt.
     """
 
     chunk: LaneChunk
     error: str = ""
+    segment: int = -1
     first_row: int = 0
     num_rows: int = 0
 
@@ -57,6 +64,9 @@ class ModelRunner:
     """A `StepRunner` for one model on one device. Used by the engine thread only.
 
     When `execute` returns, everything it wrote is on the device, so transfers need not wait for it.
+
+    Attributes:
+        follow: shown what each step of a model with states computed, before its results are booked; None for nobody.
     """
 
     def __init__(
@@ -91,6 +101,7 @@ class ModelRunner:
         self._kv = pools["main"]
         self._vocab_size = vocab_size
         self._clock = clock
+        self.follow: Follow | None = None
         self._state_pool = states
         self._states: LaneStates = NoStates() if states is None else states
         self._samplers: dict[int, LaneSampler] = {}
@@ -166,14 +177,31 @@ class ModelRunner:
             )
             token_ids.extend(chunk.token_ids)
             num_sampled = chunk.num_draft + 1 if chunk.samples else 0
-            jobs.append(_Job(chunk, first_row=first + num_rows - num_sampled, num_rows=num_sampled))
+            jobs.append(
+                _Job(
+                    chunk,
+                    segment=len(segments) - 1,
+                    first_row=first + num_rows - num_sampled,
+                    num_rows=num_sampled,
+                )
+            )
         if not segments:
             return tuple(ChunkOutput(lane=job.chunk.lane, error=job.error) for job in jobs)
         batch = ForwardBatch.of(token_ids, segments, self._model.device)
+        following = None
+        if self.follow is not None and self._state_pool is not None:
+            following = Following(self._state_pool, segments)
         hidden = self._model.forward(batch, self._kv, self._state_pool)
         for job in jobs:
             self._capture(job)
-        return self._sample(hidden, jobs)
+        outputs = self._sample(hidden, jobs)
+        if following is not None and self.follow is not None:
+            for job, output in zip(jobs, outputs, strict=True):
+                if not output.error:
+                    following.add(job.chunk, output, job.segment)
+            if following.lanes:
+                self.follow(following.lanes, following.rows(hidden))
+        return outputs
 
     def _capture(self, job: _Job) -> None:
         if job.chunk.capture_slot is not None and not job.error:

@@ -186,8 +186,9 @@ class CpuAttention:
 
 
 def _contexts(pool: KvPool, segment: Segment, num_tokens: int) -> list[_Context]:
-    """View the ranges that hold tokens [0, num_tokens) of a segment's lane."""
-    ranges = list(segment.slot_ranges(0, num_tokens)) if num_tokens else []
+    """View the ranges that hold tokens [context_start, num_tokens) of a segment's lane."""
+    start = segment.context_start
+    ranges = list(segment.slot_ranges(start, num_tokens)) if num_tokens > start else []
     gathered: list[tuple[int, int]] = []
     if len(ranges) > MAX_VIEWED_RANGES:
         # Attention over a context that lies completely before the query does not depend on its order.

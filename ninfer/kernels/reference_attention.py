@@ -20,9 +20,9 @@ class ReferenceAttention:
         self._segments = tuple(segments)
         self._group = num_heads // pool.layout.num_kv_heads
         self._scale = scale
-        self._slots = [_slots(pool, s, 0, s.position_end) for s in segments]
+        self._slots = [_slots(pool, s, s.context_start, s.position_end) for s in segments]
         self._write_slots = torch.cat([
-            slots[segment.position_start :]
+            slots[segment.position_start - segment.context_start :]
             for segment, slots in zip(segments, self._slots, strict=True)
         ])
         self._masks = [_causal_mask(pool.device, segment) for segment in segments]
@@ -50,7 +50,7 @@ def _slots(pool: KvPool, segment: Segment, start: int, end: int) -> Tensor:
 
 
 def _causal_mask(device: torch.device, segment: Segment) -> Tensor:
-    """True where a row may look: `[num_rows, position_end]`."""
-    columns = torch.arange(segment.position_end, device=device)
+    """True where a row may look: `[num_rows, position_end - context_start]`."""
+    columns = torch.arange(segment.context_start, segment.position_end, device=device)
     rows = torch.arange(segment.position_start, segment.position_end, device=device)
     return columns <= rows.unsqueeze(1)

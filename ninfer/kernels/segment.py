@@ -21,6 +21,7 @@ class Segment:
             written with the state after the last one.
         state_slots_after: slots that also receive the state after each row, one per row, all different; the last may
             be `state_slot`. For guesses: whoever verifies them keeps the slot of the last accepted row. Empty for none.
+        context_start: first position whose KV rows look at; no row is before it.
     """
 
     row_start: int
@@ -29,6 +30,7 @@ class Segment:
     runs: tuple[PageRun, ...]
     state_slot: int | None = None
     state_slots_after: tuple[int, ...] = ()
+    context_start: int = 0
 
     @property
     def position_end(self) -> int:

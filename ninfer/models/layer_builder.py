@@ -52,6 +52,22 @@ class LayerBuilder:
             feed_forward=self._block(index, prefix + "mlp."),
         )
 
+    def draft_layer(self, prefix: str) -> DecoderLayer:
+        """Build the layer of a head that predicts several tokens: full attention, experts if the model has any.
+
+        It is the only layer of its KV pool.
+
+        Raises:
+            ModelError: a tensor cannot be read.
+        """
+        experts, mlp = self._config.experts, prefix + "mlp."
+        return DecoderLayer(
+            input_norm=self._norm(prefix + "input_layernorm.weight"),
+            mixer=self.attention(0, prefix + "self_attn."),
+            feed_forward_norm=self._norm(prefix + "post_attention_layernorm.weight"),
+            feed_forward=self._experts(mlp, experts) if experts else self._feed_forward(mlp),
+        )
+
     def _mixer(self, index: int, prefix: str) -> Mixer:
         config = self._config
         if config.delta_net is not None and index in self._delta_index:

@@ -14,6 +14,7 @@ from ninfer.models.build_options import BuildOptions
 from ninfer.models.config import ModelConfig, config_from_gguf, config_from_hf
 from ninfer.models.gguf_file import GgufFile
 from ninfer.models.gguf_weights import GgufWeights
+from ninfer.models.mtp_head import MtpHead, build_mtp_head
 from ninfer.models.resolve import ModelSource
 from ninfer.models.safetensors_weights import SafetensorsWeights
 from ninfer.models.transformer import Transformer
@@ -60,6 +61,21 @@ def load_model(
     if policy is None:
         policy = choose_policy(config, dtype=dtype, weight_format=weight_format, device=device)
     return assemble(config, file, BuildOptions(dtype, policy, device), progress)
+
+
+def load_mtp_head(source: ModelSource, model: Transformer) -> MtpHead:
+    """Load the head that predicts several tokens of a model that is loaded.
+
+    Args:
+        source: that the model was loaded from.
+        model: with `has_mtp_head`.
+
+    Raises:
+        ModelError: the files are unreadable, or a tensor is missing, unknown or misshapen.
+    """
+    _, file = _open(source)
+    options = BuildOptions(model.dtype, model.linear_policy, model.device)
+    return build_mtp_head(model, file, options)
 
 
 def choose_policy(

@@ -13,7 +13,8 @@ from ninfer.models.assembly import assemble
 from ninfer.models.build_options import BuildOptions
 from ninfer.models.config import HYBRID_FAMILIES, Family, ModelConfig
 from ninfer.models.hybrid_config import DeltaNetConfig, ExpertsConfig
-from ninfer.models.tensor_shapes import EMBEDDING, expected_shapes
+from ninfer.models.mtp_head import MtpHead, build_mtp_head
+from ninfer.models.tensor_shapes import EMBEDDING, draft_head_shapes, expected_shapes
 from ninfer.models.transformer import Transformer
 
 
@@ -67,6 +68,7 @@ def random_model(
     *,
     dtype: torch.dtype = torch.float32,
     policy: LinearPolicy | None = None,
+    has_mtp_head: bool = False,
 ) -> Transformer:
     """Build a model with random weights, equal for equal arguments.
 
@@ -77,22 +79,32 @@ def random_model(
         seed: of the weights.
         dtype: bfloat16, float32 or float64.
         policy: kernels of the linear layers; None for plain ones.
+        has_mtp_head: of a hybrid family; the other weights are the same without. See `random_mtp_head`.
     """
     options = BuildOptions(dtype, policy or LinearPolicy(), torch.device("cpu"))
-    return assemble(config, RandomWeights(config, seed), options)
+    return assemble(config, RandomWeights(config, seed, has_mtp_head=has_mtp_head), options)
+
+
+def random_mtp_head(model: Transformer, seed: int) -> MtpHead:
+    """Build the head of a `random_model` of the same seed with one."""
+    options = BuildOptions(model.dtype, model.linear_policy, model.device)
+    return build_mtp_head(model, RandomWeights(model.config, seed, has_mtp_head=True), options)
 
 
 class RandomWeights:
     """A `WeightFile` of random tensors; the same whatever the order of reading."""
 
-    def __init__(self, config: ModelConfig, seed: int) -> None:
+    def __init__(self, config: ModelConfig, seed: int, *, has_mtp_head: bool = False) -> None:
         """Draw the tensors, in float64."""
         generator = torch.Generator().manual_seed(seed)
         self._tensors: dict[str, Tensor] = {}
-        for name, shape in expected_shapes(config).items():
+        shapes = expected_shapes(config)
+        if has_mtp_head:
+            shapes |= draft_head_shapes(config)
+        for name, shape in shapes.items():
             values = torch.randn(shape, generator=generator, dtype=torch.float64)
             is_centred = config.centred_norms and not name.endswith("linear_attn.norm.weight")
-            if name.endswith("norm.weight"):
+            if name.endswith("norm.weight") or ".pre_fc_norm_" in name:
                 values = 0.1 * values if is_centred else 1.0 + 0.1 * values
             elif name != EMBEDDING and len(shape) > 1:
                 values *= 1.5 / math.sqrt(shape[-1])

@@ -12,6 +12,9 @@ FUSED_GATE_UP: Final = "mlp.experts.gate_up_proj"
 """Gate and up projections of all experts in one tensor; other checkpoints have two per expert."""
 FUSED_DOWN: Final = "mlp.experts.down_proj"
 
+DRAFT_LAYER: Final = "mtp.layers.0."
+"""Begins the names of the one layer of a head that predicts several tokens."""
+
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -42,6 +45,27 @@ def expected_shapes(config: ModelConfig, *, has_fused_experts: bool = False) -> 
             parts |= _feed_forward("mlp", hidden, config.intermediate_size)
         shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in parts.items()}
     return shapes
+
+
+def draft_head_shapes(config: ModelConfig, *, has_fused_experts: bool = False) -> Shapes:
+    """List the tensors of a model's head that predicts several tokens; see `expected_shapes`."""
+    hidden = config.hidden_size
+    parts: Shapes = {
+        "input_layernorm.weight": (hidden,),
+        "post_attention_layernorm.weight": (hidden,),
+        **_attention(config),
+    }
+    if config.experts is not None:
+        parts |= _experts(hidden, config.experts, has_fused_experts=has_fused_experts)
+    else:
+        parts |= _feed_forward("mlp", hidden, config.intermediate_size)
+    return {
+        "mtp.fc.weight": (hidden, 2 * hidden),
+        "mtp.norm.weight": (hidden,),
+        "mtp.pre_fc_norm_embedding.weight": (hidden,),
+        "mtp.pre_fc_norm_hidden.weight": (hidden,),
+        **{f"{DRAFT_LAYER}{name}": shape for name, shape in parts.items()},
+    }
 
 
 def _attention(config: ModelConfig) -> Shapes:

@@ -103,13 +103,17 @@ class Transformer:
         )
         rotation = rotations(batch.positions, weights.inverse_frequencies, dtype)
         step = Step(rotation, attention, self._plan_states(batch, states))
-        x = functional.embedding(batch.token_ids, weights.embedding).to(dtype)
+        x = self.embed(batch.token_ids)
         for layer in weights.layers:
             layer.add_to(x, step)
         hidden = weights.final_norm(x)
         if step.states is not None:
             step.states.keep_hidden(hidden)
         return hidden
+
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """Look int64 `[num_rows]` token ids up: `[num_rows, hidden_size]` in the activation type, new."""
+        return functional.embedding(token_ids, self._weights.embedding).to(self._activation_dtype)
 
     def _plan_states(self, batch: ForwardBatch, states: StatePool | None) -> StatePlan | None:
         if self.state_layout is None:

@@ -8,7 +8,7 @@ from torch import Tensor
 from ninfer.api.errors import ModelError
 from ninfer.kernels.weight import Weight
 from ninfer.models.config import HYBRID_FAMILIES, ModelConfig
-from ninfer.models.tensor_shapes import FUSED_GATE_UP, OUTPUT, expected_shapes
+from ninfer.models.tensor_shapes import FUSED_GATE_UP, OUTPUT, draft_head_shapes, expected_shapes
 
 FREQUENCY_FACTORS: Final = "rope_freq_factors"
 """Optional divisors of the rotary frequencies, `[head_dim / 2]`; only GGUF files carry them as a tensor."""
@@ -53,6 +53,31 @@ def check_shapes(found: Mapping[str, tuple[int, ...]], config: ModelConfig) -> N
         ModelError: tensors are missing, unknown or of another shape; every one is named, up to eight.
     """
     expected = expected_shapes(config, has_fused_experts=has_fused_experts(found))
+    _compare(expected, found, config, what="model")
+
+
+def check_draft_head(found: Mapping[str, tuple[int, ...]], config: ModelConfig) -> None:
+    """Compare the tensors `mtp.*` with what a head that predicts several tokens needs.
+
+    Args:
+        found: those tensors only.
+        config: of the model.
+
+    Raises:
+        ModelError: as `check_shapes` does.
+    """
+    expected = draft_head_shapes(config, has_fused_experts=has_fused_experts(found))
+    _compare(expected, found, config, what="multi-token-prediction head")
+
+
+def _compare(
+    expected: Mapping[str, tuple[int, ...]],
+    found: Mapping[str, tuple[int, ...]],
+    config: ModelConfig,
+    *,
+    what: str,
+) -> None:
+    is_head = any(name.startswith(MTP_PREFIX) for name in expected)
     problems = [
         f"{name}: expected shape {list(shape)}, it is missing"
         if name not in found
@@ -61,15 +86,15 @@ def check_shapes(found: Mapping[str, tuple[int, ...]], config: ModelConfig) -> N
         if found.get(name) != shape
     ]
     problems += [
-        f"{name}: not part of a {config.family} model, found shape {list(shape)}"
+        f"{name}: not part of a {config.family} {what}, found shape {list(shape)}"
         for name, shape in found.items()
-        if name not in expected and not _is_ignorable(name, config)
+        if name not in expected and (is_head or not _is_ignorable(name, config))
     ]
     if problems:
         listed = "\n  ".join(problems[:_MAX_LISTED])
         rest = len(problems) - _MAX_LISTED
         more = f"\n  and {rest} more" if rest > 0 else ""
-        raise ModelError(f"the weights do not fit the model:\n  {listed}{more}")
+        raise ModelError(f"the weights do not fit the {what}:\n  {listed}{more}")
 
 
 def _is_ignorable(name: str, config: ModelConfig) -> bool:

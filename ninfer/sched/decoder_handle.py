@@ -1,10 +1,11 @@
 """The speculative decoder as the core uses it: faults and wrong guesses cost speed only. Guesses nothing itself."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from typing_extensions import override
 
-from ninfer.api import Draft, DraftRequest, SpeculativeDecoder, Verdict
+from ninfer.api import Draft, DraftRequest, LaneRows, SpeculativeDecoder, Verdict
 from ninfer.core.plugin_guard import PluginGuard, WrongAnswer
 
 
@@ -24,6 +25,7 @@ class DecoderHandle(SpeculativeDecoder):
         self._decoder = decoder
         self._vocab_size = vocab_size
         self._guard = guard
+        self.uses_hidden_states = decoder.uses_hidden_states
 
     @override
     def open_lane(self, lane: int) -> None:
@@ -75,6 +77,10 @@ class DecoderHandle(SpeculativeDecoder):
             if not 0 <= token < self._vocab_size:
                 return f"drafted token {token}, the vocabulary has {self._vocab_size}"
         return ""
+
+    @override
+    def follow(self, lanes: Sequence[LaneRows], hidden: Any) -> None:
+        self._guard.ask("follow", self._decoder.follow, _nothing, lanes, hidden)
 
     @override
     def verified(self, verdicts: Sequence[Verdict]) -> None:

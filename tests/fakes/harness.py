@@ -78,6 +78,7 @@ class Harness:
         vocab=4,
         checks=True,
         device=None,
+        decoder=None,
     ):
         self.clock = clock or SystemClock()
         self.device = device or FakeDevice(
@@ -120,8 +121,7 @@ class Harness:
         for number, handle in enumerate(handles, start=1):
             found = recover(self.store, handle, number)
             self.manager.shared.take(number, found.left)
-        decoder = None
-        if draft_tokens:
+        if draft_tokens and decoder is None:
             decoder = NgramDecoder.open(
                 DecoderContext(
                     clock=self.clock, model=None, max_lanes=num_lanes, max_draft_tokens=draft_tokens

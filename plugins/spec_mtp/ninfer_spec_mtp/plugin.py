@@ -13,7 +13,7 @@ def ninfer_speculative_decoders() -> list[DecoderProvider[MtpConfig]]:
     return [
         DecoderProvider(
             kind="mtp",
-            summary="Drafts with the model's own multi-token-prediction head (not yet run by this version).",
+            summary="Drafts with the head that the checkpoint itself carries (mtp.* weights).",
             config=MtpConfig,
             open=open_decoder,
             sample_config=MtpConfig.sample,
