@@ -116,7 +116,7 @@ def report(trainer: Trainer, stage: Stage) -> None:
     print(
         f"{time.strftime('%H:%M:%S')} step {progress.num_steps} {progress.num_tokens / 1e6:.2f}M tokens"
         f" {progress.num_tokens / progress.seconds:.0f}/s length {stage.lengths[1]}"
-        f" | haystack {scores.haystack:.3f} right {scores.haystack_right:.3f}"
+        f" | haystack {scores.haystack:.3f} right {scores.haystack_right:.3f} | drill {scores.drill:.3f}"
         f" | chat {scores.chat:.3f} right {scores.chat_right:.3f} draft {scores.mtp_right:.3f}",
         flush=True,
     )

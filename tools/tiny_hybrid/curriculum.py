@@ -15,6 +15,7 @@ class Stage:
         lengths: shortest and longest haystack in tokens.
         haystack_tokens: tokens of haystacks per step and process.
         chat_tokens: tokens of chats per step and process.
+        drill_tokens: tokens of copying per step and process, see `drill`.
         max_needles: bound on secrets per haystack.
         stretch: how haystacks are made to look longer.
         rate: learning rate against the highest, at the start and at the end of the stage.
@@ -24,6 +25,7 @@ class Stage:
     lengths: tuple[int, int]
     haystack_tokens: int = 4096
     chat_tokens: int = 1024
+    drill_tokens: int = 0
     max_needles: int = 4
     stretch: Stretch
     rate: tuple[float, float] = (1.0, 1.0)
@@ -33,8 +35,9 @@ STAGES: Final = (
     Stage(
         num_tokens=3_000_000,
         lengths=(96, 192),
-        haystack_tokens=1536,
+        haystack_tokens=1024,
         chat_tokens=512,
+        drill_tokens=1024,
         stretch=Stretch(),
     ),
     Stage(

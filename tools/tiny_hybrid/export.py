@@ -33,6 +33,7 @@ def export(state: Path, folder: Path, *, lengths: dict[int, int]) -> None:
     save_file(
         dict(sorted(weights.items())), folder / "model.safetensors", metadata={"format": "pt"}
     )
+    (folder / "model.safetensors").chmod(0o644)
     save_tokenizer(tokenizer, folder)
     ends = [tokenizer.token_to_id(END), tokenizer.token_to_id(PAD)]
     config = shape.config(eos_id=ends[0], pad_id=ends[1])

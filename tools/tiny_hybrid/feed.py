@@ -8,6 +8,7 @@ from tokenizers import Tokenizer
 from tools.tiny_hybrid import chats, tool_calls
 from tools.tiny_hybrid.batch import Batch, Stretch, build_batch
 from tools.tiny_hybrid.conversation import Conversation, Segment
+from tools.tiny_hybrid.drill import draw_drill
 from tools.tiny_hybrid.haystacks import draw_haystack
 from tools.tiny_hybrid.sample import Sample
 from tools.tiny_hybrid.shape import Shape
@@ -53,6 +54,14 @@ class Feed:
             rng, num_tokens=num_tokens, max_needles=max_needles, count_tokens=self._count
         )
         return Sample.encode(self._tokenizer, haystack.chat.segments(), filler=haystack.filler)
+
+    def drills(self, rng: Random, *, num_tokens: int, rows: int) -> Batch:
+        """Make rows of random tokens that repeat."""
+        samples = [
+            draw_drill(rng, num_tokens=num_tokens, vocab_size=self._shape.vocab_size)
+            for _ in range(rows)
+        ]
+        return build_batch(samples, self._shape)
 
     def chats(self, rng: Random, *, num_tokens: int, rows: int) -> Batch:
         """Make rows of chats and stories, one after the other, cut at num_tokens."""

@@ -65,6 +65,7 @@ Greedy, with the weights as they ship, on text that training did not see.
 
 `tools/train_tiny.py`: {num_steps:,} steps, {num_tokens / 1e6:.1f} million tokens, {seconds / 60:.0f} minutes on two shared CPU
 cores without matrix or bfloat16 units. Haystacks grow from 96 tokens to thousands (`tools/tiny_hybrid/curriculum.py`).
+At first, random tokens that repeat teach it to copy.
 Positions jump inside haystacks, and haystack keys count as often as those of a longer haystack would, so that attention
 meets distances and crowds of {262_144:,} tokens in short sequences. Only what the assistant says is learned.
 

@@ -49,6 +49,7 @@ class Scores:
 
     haystack: float = math.nan
     haystack_right: float = math.nan
+    drill: float = math.nan
     chat: float = math.nan
     chat_right: float = math.nan
     mtp_right: float = math.nan
@@ -136,6 +137,13 @@ class Trainer:
         loss, right, _ = self._backward(haystacks, with_mtp=with_mtp)
         self.scores.blend("haystack", loss)
         self.scores.blend("haystack_right", right)
+        num_tokens = haystacks.num_tokens + chats.num_tokens
+        if stage.drill_tokens:
+            size = rng.choice((128, 256, 512))
+            drills = self.feed.drills(rng, num_tokens=size, rows=max(1, stage.drill_tokens // size))
+            loss, _, _ = self._backward(drills, with_mtp=False)
+            self.scores.blend("drill", loss)
+            num_tokens += drills.num_tokens
         loss, right, draft_right = self._backward(chats, with_mtp=True)
         self.scores.blend("chat", loss)
         self.scores.blend("chat_right", right)
@@ -148,7 +156,7 @@ class Trainer:
         for parameter in self.model.parameters():
             parameter.grad = None
         self.progress.num_steps += 1
-        self.progress.num_tokens += self._world * (haystacks.num_tokens + chats.num_tokens)
+        self.progress.num_tokens += self._world * num_tokens
 
     def _backward(self, batch: Batch, *, with_mtp: bool) -> tuple[float, float, float]:
         """Add gradients of a batch; give its loss, its share of right tokens and that of the MTP head."""

@@ -7,6 +7,7 @@ import pytest
 from ninfer.obs.clock import SystemClock
 from ninfer.text.chat_template import ChatTemplate
 from tools.tiny_hybrid import chats, tokenizer, tool_calls
+from tools.tiny_hybrid.drill import draw_drill
 from tools.tiny_hybrid.haystacks import draw_haystack
 from tools.tiny_hybrid.sample import Sample
 
@@ -109,6 +110,17 @@ def test_a_sample_knows_which_tokens_are_answer_and_filler(backend):
     answer = backend.decode([i for i, flag in pairs if flag], skip_special_tokens=False)
     assert answer == "".join(s.text for s in segments if s.is_answer)
     assert 0.3 < sum(sample.is_filler) / len(sample.is_filler) < 1
+
+
+def test_a_drill_repeats_and_learns_only_what_can_be_known():
+    for seed in range(20):
+        drill = draw_drill(Random(seed), num_tokens=96, vocab_size=50)
+        assert len(drill.token_ids) == 96
+        first = drill.is_answer.index(True)
+        period = first - 1
+        assert 12 <= period <= 48
+        assert all(drill.is_answer[first:])
+        assert drill.token_ids[period:] == drill.token_ids[: 96 - period]
 
 
 def test_equal_seeds_write_equal_text():
