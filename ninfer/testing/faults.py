@@ -1,5 +1,6 @@
 """Storage that fails on demand, and tiers that are faulty, slow or crash. For tests of tiers and of what uses them."""
 
+import contextlib
 import errno
 from collections.abc import Callable, Iterator, Sequence
 
@@ -171,7 +172,7 @@ class FaultyTier(WrappedTier):
 
     @override
     def put(self, items: Sequence[PutItem]) -> list[PutResult]:
-        results = []
+        results = self.inner.put([])
         for item in items:
             try:
                 self._faults.change()
@@ -183,7 +184,7 @@ class FaultyTier(WrappedTier):
 
     @override
     def read_into(self, items: Sequence[ReadItem]) -> list[ReadResult]:
-        results = []
+        results = self.inner.read_into([])
         for item in items:
             try:
                 self._faults.change()
@@ -237,8 +238,8 @@ class SlowTier(WrappedTier):
 class CrashingTier(WrappedTier):
     """A tier in a process that dies before or after one of its changes, never inside one.
 
-    For tiers whose storage has no place to call `StorageFaults.change` from. `release` is what the operating
-    system does for a dead process, usually closing the wrapped tier's files without flushing.
+    For tiers whose storage has no place to call `StorageFaults.change` from. An injected OSError becomes FAILED
+    before an image is put, and is lost after it.
     """
 
     def __init__(
@@ -249,7 +250,8 @@ class CrashingTier(WrappedTier):
         Args:
             inner: the tier that does the work.
             faults: decides where the process dies; each image put or deleted is two changes.
-            release: called when it is dead; closes the wrapped tier if not given.
+            release: what the operating system does for a dead process, best without flushing; closes the
+                wrapped tier if not given.
         """
         super().__init__(inner)
         self._faults = faults
@@ -257,18 +259,27 @@ class CrashingTier(WrappedTier):
 
     @override
     def put(self, items: Sequence[PutItem]) -> list[PutResult]:
-        results = []
+        results = self.inner.put([])
         for item in items:
-            self._faults.change()
+            try:
+                self._faults.change()
+            except OSError as error:
+                results.append(PutResult(status=PutStatus.FAILED, message=str(error)))
+                continue
             results += self.inner.put([item])
-            self._faults.change()
+            self._after()
         return results
 
     @override
     def delete(self, keys: Sequence[ImageKey]) -> list[bool]:
-        results = []
+        results = self.inner.delete([])
         for key in keys:
-            self._faults.change()
+            self._after()
             results += self.inner.delete([key])
-            self._faults.change()
+            self._after()
         return results
+
+    def _after(self) -> None:
+        """Die here or go on; an error has nobody to be told to."""
+        with contextlib.suppress(OSError):
+            self._faults.change()
