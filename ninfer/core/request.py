@@ -104,8 +104,8 @@ class RequestStats:
         retention_s: how long the context stays protected from its end on, 0.0 for not at all.
         retention_expires_unix_s: when that ends, None for not at all.
         reuse_path: where it resumed.
-        num_drafted: speculative tokens proposed.
-        num_accepted: of those, accepted.
+        drafted_at: speculative tokens verified, by their place in the draft.
+        accepted_at: of those, accepted.
     """
 
     num_prompt_tokens: int
@@ -119,8 +119,18 @@ class RequestStats:
     retention_s: float = 0.0
     retention_expires_unix_s: float | None = None
     reuse_path: ReusePath = ReusePath.ROOT
-    num_drafted: int = 0
-    num_accepted: int = 0
+    drafted_at: tuple[int, ...] = ()
+    accepted_at: tuple[int, ...] = ()
+
+    @property
+    def num_drafted(self) -> int:
+        """Speculative tokens verified."""
+        return sum(self.drafted_at)
+
+    @property
+    def num_accepted(self) -> int:
+        """Speculative tokens accepted."""
+        return sum(self.accepted_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

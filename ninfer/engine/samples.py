@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from ninfer.cache.tier_counters import TierCounters
 from ninfer.engine.engine import EngineLoop
 from ninfer.obs.metrics import MetricSample
+from ninfer.sched.draft_counts import DraftCounts
 
 _TIER_COUNTERS = {
     "num_read": ("ninfer_tier_images_read_total", "Images read whole from a tier."),
@@ -58,7 +59,18 @@ def samples_of(loop: EngineLoop) -> Iterator[MetricSample]:
     }
     for name, (text, value) in gauges.items():
         yield MetricSample(name=name, kind="gauge", help=text, value=value)
+    yield from _draft_samples(scheduler.drafts)
     yield from _tier_samples(loop)
+
+
+def _draft_samples(drafts: DraftCounts) -> Iterator[MetricSample]:
+    for name, text, counts in (
+        ("ninfer_draft_tokens_total", "Guesses verified, by place in the draft.", drafts.drafted),
+        ("ninfer_accepted_draft_tokens_total", "Of those, accepted.", drafts.accepted),
+    ):
+        for position, value in enumerate(list(counts), start=1):
+            labels = {"position": str(position)}
+            yield MetricSample(name=name, kind="counter", help=text, value=value, labels=labels)
 
 
 def _tier_samples(loop: EngineLoop) -> Iterator[MetricSample]:

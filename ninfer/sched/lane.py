@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from ninfer.cache.lane_context import LaneContext
 from ninfer.core.request import GenerationRequest
+from ninfer.sched.draft_counts import DraftCounts
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -22,8 +23,7 @@ class Lane:
         submitted_s: when it was queued.
         started_s: when it got the lane, all transfers done.
         first_token_s: when its first token was sampled, None before.
-        num_drafted: guesses verified.
-        num_accepted: guesses accepted.
+        drafts: guesses verified and accepted.
         is_state_current: the running state is that of `num_computed`.
     """
 
@@ -37,8 +37,7 @@ class Lane:
     submitted_s: float = 0.0
     started_s: float = 0.0
     first_token_s: float | None = None
-    num_drafted: int = 0
-    num_accepted: int = 0
+    drafts: DraftCounts = field(default_factory=DraftCounts)
     is_state_current: bool = True
 
     @property

@@ -25,6 +25,7 @@ from ninfer.sched.chunks import (
     plan_captures,
     prefill_chunk,
 )
+from ninfer.sched.draft_counts import DraftCounts
 from ninfer.sched.drafting import Drafting
 from ninfer.sched.forks import Forks
 from ninfer.sched.lane import Lane
@@ -80,6 +81,7 @@ class Scheduler:
         self.num_prompt_tokens = 0
         self.num_cached_tokens = 0
         self.num_rebuilt = 0
+        self.drafts = DraftCounts()
 
     # ---- requests ----------------------------------------------------------------------------------
 
@@ -276,8 +278,9 @@ class Scheduler:
             return
         was_prefilling = lane.is_prefilling
         computed = chunk.start_tokens + len(chunk.token_ids) - chunk.num_draft
-        lane.num_drafted += chunk.num_draft
-        lane.num_accepted += result.num_accepted
+        if chunk.num_draft:
+            lane.drafts.add(chunk.num_draft, result.num_accepted)
+            self.drafts.add(chunk.num_draft, result.num_accepted)
         if not chunk.samples:
             lane.num_computed = computed
             self._manager.advance(lane.context, lane.token_ids, lane.num_computed)

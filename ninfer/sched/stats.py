@@ -30,7 +30,13 @@ def finished_stats(lane: Lane, tiers: Sequence[TierSpace], now_s: float) -> Requ
             tiers[tier - 1].name: num_bytes
             for tier, num_bytes in sorted(lane.context.restored_bytes.items())
         },
+        restored_tokens={
+            tier.name: lane.context.restored_tokens.get(number, 0)
+            for number, tier in enumerate(tiers, start=1)
+        },
+        retention_s=lane.context.retained_s,
+        retention_expires_unix_s=lane.context.retain_until_unix_s,
         reuse_path=lane.context.reuse_path,
-        num_drafted=lane.num_drafted,
-        num_accepted=lane.num_accepted,
+        drafted_at=tuple(lane.drafts.drafted),
+        accepted_at=tuple(lane.drafts.accepted),
     )

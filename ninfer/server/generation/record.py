@@ -3,8 +3,9 @@
 The names are read by public tools (`cache_pressure/ninfer_log.py` of PyPI `cache-pressure`): they bind.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from ninfer.server.generation.lane import Lane
 
@@ -78,6 +79,8 @@ def done_record(
             "prefix_reuse_path": str(firsts[0].reuse_path),
             "drafted_tokens": sum(lane.stats.num_drafted for lane in lanes),
             "accepted_tokens": sum(lane.stats.num_accepted for lane in lanes),
+            "drafted_by_position": _sums(lane.stats.drafted_at for lane in lanes),
+            "accepted_by_position": _sums(lane.stats.accepted_at for lane in lanes),
         },
         "timings_seconds": {
             "queue": max(stats.queue_s for stats in firsts),
@@ -88,3 +91,8 @@ def done_record(
         },
         "restored_bytes": restored,
     }
+
+
+def _sums(counts: Iterable[Sequence[int]]) -> list[int]:
+    """Add up position by position."""
+    return [sum(column) for column in zip_longest(*counts, fillvalue=0)]

@@ -150,8 +150,8 @@ class FakeEngine:
                         decode_s=0.5,
                         restored_bytes={"host": 4096},
                         reuse_path=ReusePath.PRIVATE_ENDPOINT,
-                        num_drafted=4,
-                        num_accepted=3,
+                        drafted_at=(3, 1),
+                        accepted_at=(2, 1),
                     ),
                 )
             )

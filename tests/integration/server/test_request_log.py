@@ -41,6 +41,8 @@ def test_each_request_leaves_one_record_with_the_agreed_names(path):
         "prefix_reuse_path": "private_endpoint",
         "drafted_tokens": 4,
         "accepted_tokens": 3,
+        "drafted_by_position": [3, 1],
+        "accepted_by_position": [2, 1],
     }
     assert first["restored_bytes"] == {"host": 4096, "disk": 0}
     assert first["timings_seconds"]["prefill"] == 0.25
