@@ -6,13 +6,17 @@ import shutil
 import subprocess
 import tempfile
 import weakref
-from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from ninfer.api import TierUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _log = logging.getLogger(__name__)
 
@@ -82,8 +86,15 @@ class OwnServer:
         _log.warning("redis_data_damaged folder=%s", data)
         return True
 
+    def _client(self) -> redis.Redis:
+        return redis.Redis(
+            unix_socket_path=self.socket,
+            socket_timeout=_END_TIMEOUT_S,
+            retry=Retry(NoBackoff(), 0),
+        )
+
     def _answers(self) -> bool:
-        client = redis.Redis(unix_socket_path=self.socket, socket_timeout=1.0)
+        client = self._client()
         try:
             return bool(client.ping())
         except (redis.RedisError, OSError, ValueError):
@@ -93,7 +104,7 @@ class OwnServer:
 
     def stop(self) -> None:
         """End the server; its data stay in the folder."""
-        client = redis.Redis(unix_socket_path=self.socket, socket_timeout=_END_TIMEOUT_S)
+        client = self._client()
         with contextlib.suppress(redis.RedisError):
             client.execute_command("SHUTDOWN", "NOSAVE")  # type: ignore[no-untyped-call]
         client.close()

@@ -15,8 +15,9 @@ local function numbered(entry, number)
   return string.sub(entry, 1, 12) .. string.format('%016.0f', number) .. string.sub(entry, 29)
 end
 local function answer(code)
-  local meta = redis.call('HMGET', KEYS[1], 'used', 'capacity')
-  return {{code, tonumber(meta[1] or 0), redis.call('HLEN', KEYS[2]), tonumber(meta[2] or 0)}}
+  local meta = redis.call('HMGET', KEYS[1], 'used', 'capacity', 'seq', 'epoch')
+  return {{code, tonumber(meta[1] or 0), redis.call('HLEN', KEYS[2]), tonumber(meta[2] or 0),
+          tonumber(meta[3] or 0), meta[4] or ''}}
 end
 local function note(seq, change, field, writer)
   redis.call('XADD', KEYS[3], 'MAXLEN', '~', {MAX_LOG}, string.format('%.0f-0', seq),
@@ -98,6 +99,9 @@ if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then return 0 end
 return redis.call('UNLINK', KEYS[2])
 """
 """Removes a value that the index does not know. Keys: index, image. ARGV: field."""
+
+LOOK: Final = _SHARED + "return answer(0)"
+"""Tells the accounting."""
 
 AUDIT: Final = (
     _SHARED

@@ -27,11 +27,13 @@ class ServerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Accounting of the model as the server last said it, bytes."""
+    """Accounting of the model as the server last said it, bytes. `seq` and `epoch` say when that was."""
 
     used_bytes: int
     num_images: int
     capacity_bytes: int
+    seq: int = 0
+    epoch: bytes = b""
 
 
 class Store:
@@ -104,12 +106,9 @@ class Store:
         self._settle()
         commands: list[Command] = [("EXISTS", self.keys.image(field)) for field in fields]
         commands.append(("HMGET", self.keys.index, *fields))
-        commands.append(("HMGET", self.keys.meta, "used", "capacity"))
-        commands.append(("HLEN", self.keys.index))
-        *exist, entries, meta, num_images = self.link.send(commands)
-        used, capacity = _value(meta)
-        if capacity is not None:
-            self.usage = Usage(int(used or 0), int(_value(num_images)), int(capacity))
+        commands.append(self._eval(scripts.LOOK, ()))
+        *exist, entries, books = self.link.send(commands)
+        self._take(books)
         return [
             entry if not isinstance(found, redis.RedisError) and found else None
             for found, entry in zip(exist, _value(entries), strict=True)
@@ -250,10 +249,16 @@ class Store:
         return ("EVAL", script, len(names), *names, *arguments)
 
     def _take(self, reply: Any) -> int:  # noqa: ANN401 - a reply of the server
-        """Keep the accounting of a script's answer; return its code."""
-        code, used, num_images, capacity = _value(reply)
-        if capacity:
-            self.usage = Usage(int(used), int(num_images), int(capacity))
+        """Keep the accounting of a script's answer; return its code.
+
+        Answers may come out of order when several threads ask: only a later one counts.
+        """
+        code, used, num_images, capacity, seq, epoch = _value(reply)
+        told = Usage(int(used), int(num_images), int(capacity), int(seq), bytes(epoch))
+        with self._lock:
+            is_later = told.epoch != self.usage.epoch or told.seq >= self.usage.seq
+            if told.capacity_bytes and is_later:
+                self.usage = told
         return int(code)
 
 
