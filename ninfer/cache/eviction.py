@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Final
 
-from ninfer.api import ImageKind
+from ninfer.api import Degraded, ImageKind
 from ninfer.cache.node import DEVICE, PageNode, StoredObject
 from ninfer.cache.store import ContextStore
 from ninfer.cache.victims import Entry, VictimHeap
@@ -48,12 +48,14 @@ class EvictionPlan:
         displaced: drops on lower tiers that make room for those that move.
         dirty: (object, tier, target) copies to make first; if any, the rest must not be applied.
         is_enough: the room asked for is reached.
+        degraded: what it costs, as a policy sees it; described once, when several outcomes share the plan.
     """
 
     victims: list[Victim] = field(default_factory=list)
     displaced: list[Victim] = field(default_factory=list)
     dirty: list[tuple[StoredObject, int, int]] = field(default_factory=list)
     is_enough: bool = False
+    degraded: list[Degraded] | None = None
 
 
 class _Search:

@@ -122,6 +122,10 @@ class CacheManager:
             A context, READY or PARKED, that holds everything the request needs; or why it cannot start now, in
             which case nothing is held (copies that make room may have been started).
         """
+        with self.transfers.together():
+            return self._admit(request, may_wait=may_wait)
+
+    def _admit(self, request: GenerationRequest, *, may_wait: bool) -> LaneContext | Blocked:
         need = self.need_of(request)
         root = self.store.root_of(request.cache.salt)
         encoded = encode_tokens(request.prompt_token_ids if request.cache.is_enabled else ())
@@ -141,7 +145,7 @@ class CacheManager:
             if self.copies_down.num_in_flight:
                 return Blocked.TRANSFER
             # No copy could be started. Trying may have changed the store: plan again, and drop what has to go.
-            return self.admit(request, may_wait=False)
+            return self._admit(request, may_wait=False)
         return self._seal(request, root, prefix, outcome)
 
     def _seal(

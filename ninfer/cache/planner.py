@@ -5,7 +5,7 @@ as pages are missing, a logarithm of the number of stored objects per victim.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ninfer.api import (
@@ -87,6 +87,7 @@ class Planner:
         self._evictor = evictor
         self._matcher = matcher
         self._policy = policy
+        self._page_bytes = store.layout.page_image_bytes
 
     def plan(self, need: Need, prefix: Prefix) -> Outcome | None:
         """Return the cheapest feasible outcome, None if there is none now or waiting for it is cheaper."""
@@ -94,19 +95,34 @@ class Planner:
         direct = self._layout(need, prefix, deepest)
         if deepest.slowest_tier == DEVICE and self._fits_free(need, direct):
             return direct
+        best = self._cheapest(need, prefix, self._candidates(need, prefix, deepest))
+        return None if best is None or best.waits else best
+
+    def _cheapest(
+        self, need: Need, prefix: Prefix, candidates: Sequence[ResumePoint]
+    ) -> Outcome | None:
+        """Return the cheapest feasible outcome, the deepest of equal ones.
+
+        What makes room never makes an outcome cheaper (POLICY-07, POLICY-09), so a candidate that is dearer without
+        it than the best so far is not looked at any further.
+        """
         # Deepest first: what makes room for it spares all that shallower candidates read too.
         rooms: dict[int, EvictionPlan] = {}
-        outcomes = [
-            outcome
-            for point in self._candidates(need, prefix, deepest)
-            if (outcome := self._outcome(need, prefix, point, rooms)) is not None
-        ]
-        if not outcomes:
-            return None
-        best = outcomes[0]
-        if len(outcomes) > 1:
-            best = min(outcomes, key=lambda outcome: self._price_s(need, outcome))
-        return None if best.waits else best
+        best: Outcome | None = None
+        best_s: float | None = None
+        for point in candidates:
+            layout = self._layout(need, prefix, point)
+            if best is not None:
+                best_s = self._price_s(need, best) if best_s is None else best_s
+                if self._price_s(need, layout) >= best_s:
+                    continue
+            outcome = self._with_room(need, prefix, layout, rooms)
+            if outcome is None:
+                continue
+            price_s = None if best is None else self._price_s(need, outcome)
+            if best_s is None or price_s is None or price_s < best_s:
+                best, best_s = outcome, price_s
+        return best
 
     def _price_s(self, need: Need, outcome: Outcome) -> float:
         return self._policy.price_s(self._facts(need, outcome, outcome.eviction))
@@ -164,26 +180,16 @@ class Planner:
             revision=self._store.revision,
         )
 
-    def _outcome(
-        self, need: Need, prefix: Prefix, point: ResumePoint, rooms: dict[int, EvictionPlan]
+    def _with_room(
+        self, need: Need, prefix: Prefix, layout: Outcome, rooms: dict[int, EvictionPlan]
     ) -> Outcome | None:
-        layout = self._layout(need, prefix, point)
+        """Return a layout with what makes room for it, None if nothing does."""
         eviction = rooms.get(layout.num_new_pages)
         if eviction is None or not eviction.is_enough:
-            leased = self._lease(prefix, point)
+            leased = self._lease(prefix, layout.point)
             eviction = rooms[layout.num_new_pages] = self._room_for(need, layout.num_new_pages)
             self._release(leased)
-        if not eviction.is_enough:
-            return None
-        return Outcome(
-            point=point,
-            num_shared_pages=layout.num_shared_pages,
-            restores=layout.restores,
-            num_new_pages=layout.num_new_pages,
-            eviction=eviction,
-            waits=layout.waits,
-            revision=layout.revision,
-        )
+        return replace(layout, eviction=eviction) if eviction.is_enough else None
 
     def _room_for(self, need: Need, num_new_pages: int) -> EvictionPlan:
         """Plan what makes room; for models with state one unit more, so that captures find theirs."""
@@ -244,12 +250,17 @@ class Planner:
                 )
                 for (source, target), sizes in sorted(moved.items())
             ],
-            copy_bytes=self._store.layout.page_image_bytes if point.partial_tokens else 0,
-            degraded=[
+            copy_bytes=self._page_bytes if point.partial_tokens else 0,
+            degraded=self._degraded_by(eviction),
+        )
+
+    def _degraded_by(self, eviction: EvictionPlan) -> list[Degraded]:
+        if eviction.degraded is None:
+            eviction.degraded = [
                 self._degraded(victim.stored, victim.tier, victim.target)
                 for victim in (*eviction.victims, *eviction.displaced)
-            ],
-        )
+            ]
+        return eviction.degraded
 
     def _degraded(self, stored: StoredObject, tier: int, target: int | None) -> Degraded:
         left = [

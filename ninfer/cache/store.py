@@ -58,6 +58,7 @@ class ContextStore:
         self.ledgers = [ByteLedger(tier.capacity_bytes) for tier in tiers]
         self.on_delete: Callable[[int, ImageKey], None] = lambda _tier, _key: None
         self.use_index = 0
+        self._page_bytes = layout.page_image_bytes
         self.names = Names(clock, digest)
         self.ghosts = Ghosts(self.names)
         self.values = Valuation(layout, self.num_tiers, keep_value)
@@ -66,9 +67,8 @@ class ContextStore:
 
     def payload_bytes(self, stored: StoredObject) -> int:
         """Return the length of an object's byte image."""
-        if stored.kind is ImageKind.STATE:
-            return self.layout.state_image_bytes
-        return self.layout.page_image_bytes
+        is_state = stored.kind is ImageKind.STATE
+        return self.layout.state_image_bytes if is_state else self._page_bytes
 
     def bytes_on(self, stored: StoredObject, tier: int) -> int:
         """Return what an object takes of a lower tier's budget."""

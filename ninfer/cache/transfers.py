@@ -8,9 +8,11 @@ is undone or ignored.
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 import structlog
@@ -91,11 +93,12 @@ class Batch:
 
 
 class _Worker:
-    """One thread with a queue. `waiting` and `since_s` belong to the engine thread."""
+    """One thread with a queue. `waiting`, `held` and `since_s` belong to the engine thread."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self.queue: queue.SimpleQueue[list[Callable[[], None]] | None] = queue.SimpleQueue()
+        self.held: list[Callable[[], None]] = []
         self.waiting: list[Batch] = []
         self.since_s = 0.0
         self.is_stalled = False
@@ -103,8 +106,15 @@ class _Worker:
         self.thread.start()
 
     def _run(self) -> None:
-        while (task := self.queue.get()) is not None:
-            task()
+        while (tasks := self.queue.get()) is not None:
+            for task in tasks:
+                task()
+
+    def send_held(self) -> None:
+        """Wake the thread once for all that was asked of it."""
+        if self.held:
+            tasks, self.held = self.held, []
+            self.queue.put(tasks)
 
 
 class Transfers:
@@ -136,6 +146,8 @@ class Transfers:
         self._done: queue.SimpleQueue[tuple[_Worker, Batch]] = queue.SimpleQueue()
         self._readers = [_Worker(f"ninfer-read-{handle.name}") for handle in handles]
         self._writers = [_Worker(f"ninfer-write-{handle.name}") for handle in handles]
+        self._workers = [*self._readers, *self._writers]
+        self._num_holding = 0
 
     def start(self, moves: Sequence[Move]) -> list[Batch]:
         """Queue moves that share source and target; returns their batches (for `cancel`)."""
@@ -147,8 +159,24 @@ class Transfers:
             if not worker.waiting:
                 worker.since_s = self._clock.monotonic_s()
             worker.waiting.append(batch)
-            worker.queue.put(lambda w=worker, b=batch: self._work(w, b))  # type: ignore[misc]
+            worker.held.append(partial(self._work, worker, batch))
+        self._send()
         return batches
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Ask for everything inside at once at its end, in order: waking a thread for each takes longer than it."""
+        self._num_holding += 1
+        try:
+            yield
+        finally:
+            self._num_holding -= 1
+            self._send()
+
+    def _send(self) -> None:
+        if not self._num_holding:
+            for worker in self._workers:
+                worker.send_held()
 
     def _worker_of(self, move: Move) -> _Worker:
         return self._writers[move.target - 1] if move.target else self._readers[move.source - 1]
@@ -156,7 +184,8 @@ class Transfers:
     def delete(self, tier: int, key: ImageKey) -> None:
         """Queue the removal of an image, behind what was asked of that tier before."""
         handle = self.handles[tier - 1]
-        self._writers[tier - 1].queue.put(lambda: handle.delete([key]))
+        self._writers[tier - 1].held.append(partial(handle.delete, [key]))
+        self._send()
 
     def look(self, tier: int, call: Callable[[], None]) -> None:
         """Queue a call beside the reads of a tier; it must not raise, and `wake` follows it."""
@@ -165,7 +194,8 @@ class Transfers:
             call()
             self._wake()
 
-        self._readers[tier - 1].queue.put(run)
+        self._readers[tier - 1].held.append(run)
+        self._send()
 
     def cancel(self, batches: Sequence[Batch]) -> None:
         """Give batches up: on return no worker touches device memory for them any more."""
@@ -183,7 +213,7 @@ class Transfers:
 
     def num_waiting(self) -> int:
         """Return batches not reported yet."""
-        return sum(len(worker.waiting) for worker in (*self._readers, *self._writers))
+        return sum(len(worker.waiting) for worker in self._workers)
 
     def poll(self) -> list[Move]:
         """Return moves that ended since the last call, in the order they ended."""
@@ -197,7 +227,7 @@ class Transfers:
             worker.since_s = now_s
             worker.is_stalled = False
             self._report(worker, batch, ended)
-        for worker in (*self._readers, *self._writers):
+        for worker in self._workers:
             if worker.waiting and now_s - worker.since_s > self._deadline_s:
                 self._give_up(worker, ended)
         return ended
@@ -243,9 +273,8 @@ class Transfers:
 
     def close(self, timeout_s: float) -> None:
         """Finish what is queued, at most for `timeout_s`, and end the threads."""
-        workers = [*self._readers, *self._writers]
-        for worker in workers:
+        for worker in self._workers:
             worker.queue.put(None)
         until_s = self._clock.monotonic_s() + timeout_s
-        for worker in workers:
+        for worker in self._workers:
             worker.thread.join(max(0.0, until_s - self._clock.monotonic_s()))

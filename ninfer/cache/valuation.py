@@ -33,8 +33,9 @@ class Valuation:
         self, layout: DeviceLayout, num_tiers: int, keep_value: Callable[[ImageFacts], float]
     ) -> None:
         """Start with empty orders."""
-        self._layout = layout
         self._keep_value = keep_value
+        self._page_bytes = layout.page_image_bytes
+        self._state_bytes = layout.state_image_bytes
         self._has_state = layout.state_image_bytes > 0
         self._device_pages = VictimHeap(lambda stored: is_evictable(stored, DEVICE))
         self._device_slots = VictimHeap(lambda stored: is_evictable(stored, DEVICE))
@@ -63,24 +64,31 @@ class Valuation:
 
     def facts_of(self, stored: StoredObject, tier: int) -> ImageFacts:
         """Describe a replica, present or planned, to the policy."""
-        node = page_of(stored)
-        replica = stored.replicas[tier]
-        is_state = stored.kind is ImageKind.STATE
-        plain_bytes = self._layout.state_image_bytes if is_state else self._layout.page_image_bytes
+        replicas = stored.replicas
+        replica = replicas[tier]
+        if isinstance(stored, StateImage):
+            node, plain_bytes = stored.node, self._state_bytes
+            lost_tokens = _tokens_since_image(node)
+            is_rung = stored.is_rung and stored.num_uses == 1
+        else:
+            node, plain_bytes = page_of(stored), self._page_bytes
+            lost_tokens = node.num_tokens
+            is_rung = False
+        on_device = replicas[DEVICE]
         return ImageFacts(
             kind=stored.kind,
             tier_index=tier,
             num_bytes=(replica.num_bytes if replica is not None else 0) or plain_bytes,
             position_tokens=node.end_tokens,
-            lost_tokens=_tokens_since_image(node) if is_state else node.num_tokens,
+            lost_tokens=lost_tokens,
             num_uses=stored.num_uses,
             created_s=stored.created_s,
             last_use_s=stored.last_use_s,
             last_use_index=stored.last_use_index,
             has_lower_replica=stored.has_valid_below(tier),
             is_reachable=self.is_reachable(stored),
-            has_device_replica=tier != DEVICE and stored.valid_on(DEVICE) is not None,
-            is_rung=isinstance(stored, StateImage) and stored.is_rung and stored.num_uses == 1,
+            has_device_replica=tier != DEVICE and on_device is not None and on_device.is_valid,
+            is_rung=is_rung,
         )
 
     def value_if_last(self, stored: StoredObject, tier: int) -> float:
@@ -102,7 +110,7 @@ class Valuation:
             ImageFacts(
                 kind=ImageKind.STATE,
                 tier_index=DEVICE,
-                num_bytes=self._layout.state_image_bytes,
+                num_bytes=self._state_bytes,
                 position_tokens=position_tokens,
                 lost_tokens=lost_tokens,
                 num_uses=1,

@@ -162,16 +162,26 @@ class Estimates:
             seconds_per_token=1 / DEFAULT_PREFILL_TOKENS_PER_S, seconds_per_token_squared=0.0
         )
         self._prefill = PrefillFit(prefill or saved.prefill or default)
+        self._per_token_s = self._per_token_squared_s = 0.0
+        self._take_speed()
         self._links: dict[tuple[int, int], LinkSpeed] = {}
         self._observed: set[tuple[int, int]] = set()
         for source in range(len(tiers)):
             for target in range(len(tiers)):
                 if source != target:
                     self._links[source, target] = self._first_guess(source, target, saved)
+        self._per_byte_s = {pair: link.seconds_per_byte for pair, link in self._links.items()}
+
+    @property
+    def grows_with_position(self) -> bool:
+        """Tell whether a token costs more the deeper it lies."""
+        return self._per_token_squared_s > 0.0
 
     def prefill_s(self, start_tokens: int, num_tokens: int) -> float:
         """Return the time to prefill tokens [start, start + num)."""
-        return self._prefill.speed.seconds(max(start_tokens, 0), num_tokens)
+        start_tokens = max(start_tokens, 0)
+        positions = num_tokens * start_tokens + num_tokens * (num_tokens - 1) / 2
+        return num_tokens * self._per_token_s + positions * self._per_token_squared_s
 
     def transfer_s(self, source: int, target: int, num_bytes: int) -> float:
         """Return the time of one batch; nothing moves from a tier to itself."""
@@ -180,19 +190,26 @@ class Estimates:
 
     def per_byte_s(self, source: int, target: int) -> float:
         """Return the time of one byte in a large batch."""
-        link = self._links.get((source, target))
-        return link.seconds_per_byte if link else 0.0
+        return self._per_byte_s.get((source, target), 0.0)
 
     def observe_transfer(self, source: int, target: int, num_bytes: int, seconds: float) -> None:
         """Learn from one batch."""
         link = self._links.get((source, target))
         if link and num_bytes > 0 and seconds > 0:
-            self._links[source, target] = link.corrected(num_bytes, seconds, self._rate)
+            corrected = link.corrected(num_bytes, seconds, self._rate)
+            self._links[source, target] = corrected
+            self._per_byte_s[source, target] = corrected.seconds_per_byte
             self._observed.add((source, target))
 
     def observe_prefill(self, start_tokens: int, num_tokens: int, seconds: float) -> None:
         """Learn from one chunk."""
         self._prefill.observe(start_tokens, num_tokens, seconds)
+        self._take_speed()
+
+    def _take_speed(self) -> None:
+        """Keep the two numbers at hand: they are read for every victim of every plan."""
+        self._per_token_s = self._prefill.speed.seconds_per_token
+        self._per_token_squared_s = self._prefill.speed.seconds_per_token_squared
 
     def calibration(self) -> Calibration:
         """Return what is worth keeping for the next run."""

@@ -70,6 +70,7 @@ class CostModelPolicy(PlacementPolicy):
         """
         self._config = config
         self._context = context
+        self._bytes_per_token = context.bytes_per_token
         self._path = _calibration_path(context)
         saved = _load(self._path) if config.save_calibration else Calibration()
         self._estimates = Estimates(
@@ -89,19 +90,20 @@ class CostModelPolicy(PlacementPolicy):
     def keep_value(self, facts: ImageFacts) -> float:
         if not facts.is_reachable:
             return -math.inf
+        config = self._config
         seconds, depth = self._worth(facts)
-        density = seconds / max(facts.num_bytes, 1)
-        uses = max(facts.num_uses, 1)
-        mean_gap_s = 0.0
+        uses = facts.num_uses
+        recent_uses, longest_s = 1.0, math.inf
         if uses > 1:
             mean_gap_s = max(facts.last_use_s - facts.created_s, 0.0) / (uses - 1)
-        config = self._config
-        reference = self._estimates.prefill_s(0, 1) / self._context.bytes_per_token
-        recent_uses = self._recent_uses(uses, mean_gap_s)
-        bonus_s = config.half_life_s * math.log2(recent_uses * density / depth / reference)
-        bonus_s += config.depth_half_life_s * math.log2(depth)
-        if uses > 1:
-            bonus_s = min(bonus_s, config.grace_s + config.gaps * mean_gap_s)
+            recent_uses = self._recent_uses(uses, mean_gap_s)
+            longest_s = config.grace_s + config.gaps * mean_gap_s
+        reference = max(facts.num_bytes, 1) * self._estimates.prefill_s(0, 1) * depth
+        worth = recent_uses * seconds * self._bytes_per_token / reference
+        bonus_s = config.half_life_s * math.log2(worth)
+        if depth > 1.0:
+            bonus_s += config.depth_half_life_s * math.log2(depth)
+        bonus_s = min(bonus_s, longest_s)
         return facts.last_use_s + bonus_s + facts.last_use_index * _EXACT_RECENCY
 
     def _recent_uses(self, uses: int, mean_gap_s: float) -> float:
@@ -117,18 +119,23 @@ class CostModelPolicy(PlacementPolicy):
         The second is the prefill cost at its position, as a multiple of that at the start of a prompt, where the
         prefill cost is what counts.
         """
-        lower = facts.tier_index + 1 if facts.has_lower_replica else None
-        seconds = max(self._seconds_lost(facts, lower), _SMALLEST_SECONDS)
+        if facts.has_lower_replica:
+            seconds, depth = self._seconds_lost(facts, facts.tier_index + 1), 1.0
+        else:
+            seconds, depth = self._seconds_lost(facts, None), self._depth(facts)
         if facts.has_device_replica:
             again_s = facts.num_bytes * self._estimates.per_byte_s(0, facts.tier_index)
-            seconds = max(min(seconds, again_s), _SMALLEST_SECONDS)
-        if facts.is_rung:
-            seconds *= _RUNG_ODDS
-        depth = 1.0
-        if lower is None and not facts.has_device_replica:
-            num_tokens = self._share_tokens(facts)
-            depth = self._recompute_s(facts) / self._estimates.prefill_s(0, num_tokens)
-        return seconds, depth
+            seconds, depth = min(seconds, again_s), 1.0
+        odds = _RUNG_ODDS if facts.is_rung else 1.0
+        return max(seconds, _SMALLEST_SECONDS) * odds, depth
+
+    def _depth(self, facts: ImageFacts) -> float:
+        """Return the prefill cost where an object lies, as a multiple of that at the start of a prompt."""
+        if not self._estimates.grows_with_position:
+            return 1.0
+        num_tokens = self._share_tokens(facts)
+        here_s = self._estimates.prefill_s(facts.position_tokens - num_tokens, num_tokens)
+        return here_s / self._estimates.prefill_s(0, num_tokens)
 
     @override
     def price_s(self, outcome: OutcomeFacts) -> float:
@@ -194,10 +201,10 @@ class CostModelPolicy(PlacementPolicy):
         All pages between two resume points name the same distance; each answers for its own tokens, so that
         they sum to the distance. A state image answers for all of it.
         """
+        num_tokens = facts.lost_tokens
         if facts.kind is ImageKind.PAGE:
-            own_tokens = facts.num_bytes // self._context.bytes_per_token
-            return max(min(facts.lost_tokens, own_tokens), 1)
-        return max(facts.lost_tokens, 1)
+            num_tokens = min(num_tokens, facts.num_bytes // self._bytes_per_token)
+        return max(num_tokens, 1)
 
     def _seconds_lost(self, facts: ImageFacts, remaining_tier: int | None) -> float:
         """Return the seconds that the next use takes longer when only the replica on `remaining_tier` is left."""
