@@ -14,6 +14,7 @@ def check(store: ContextStore) -> list[str]:
     problems = store.pages.check()
     problems += _check_device(store, objects)
     problems += _check_lower(store, objects)
+    problems += store.retentions.check(objects)
     for node in store.tree.nodes():
         problems += _check_node(store, node)
     return problems

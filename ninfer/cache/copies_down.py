@@ -127,6 +127,7 @@ class CopiesDown:
         num_bytes = self._store.bytes_on(stored, target)
         if self._store.ledgers[target - 1].free_bytes < num_bytes:
             value = self._store.values.value_of(stored, source)
+            value = self._evictor.value_there(stored, target, value)
             self._store.lease(stored, source)
             room = self._evictor.plan_room(target, num_bytes, below_value=value)
             if room.is_enough and room.dirty:

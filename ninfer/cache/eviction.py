@@ -15,6 +15,7 @@ from typing import Final
 
 from ninfer.api import Degraded, ImageKind
 from ninfer.cache.node import DEVICE, PageNode, StoredObject
+from ninfer.cache.retention import ordinary, outranking
 from ninfer.cache.store import ContextStore
 from ninfer.cache.victims import Entry, VictimHeap
 
@@ -172,10 +173,19 @@ class Evictor:
         for target in range(tier + 1, self._store.num_tiers):
             if stored.replicas[target] is not None or not self._is_usable(target):
                 continue
-            if rooms.make(target, self._store.bytes_on(stored, target), value):
+            num_bytes = self._store.bytes_on(stored, target)
+            if rooms.make(target, num_bytes, self.value_there(stored, target, value)):
                 rooms.plan_stays(stored)
                 return target
         return None
+
+    def value_there(self, stored: StoredObject, target: int, value: float) -> float:
+        """Return what an object of a value counts among those of a slower tier: it is protected there or not."""
+        plain = ordinary(value)
+        now_s = self._store.clock.monotonic_s() if stored.retain_s else 0.0
+        if stored.retain_s and self._store.retentions.would_be_protected(stored, target, now_s):
+            return outranking(plain)
+        return plain
 
     def apply_drops(self, plan: EvictionPlan) -> None:
         """Carry out what needs no copy: displaced objects and victims that are dropped.
@@ -189,10 +199,10 @@ class Evictor:
             if victim.target is None:
                 self._drop(victim)
             else:
-                self._evicted(victim.value)
+                self._evicted(ordinary(victim.value))
 
     def _drop(self, victim: Victim) -> None:
-        self._evicted(victim.value)
+        self._evicted(ordinary(victim.value))
         replica = victim.stored.replicas[victim.tier]
         if replica is not None and not replica.leases and not victim.stored.is_gone:
             self._store.drop_replica(victim.stored, victim.tier)
@@ -210,7 +220,7 @@ class _Rooms:
         self._next: dict[int, tuple[float, StoredObject] | None] = {}
         self._gone: set[tuple[int, int]] = set()
         self._moved: set[int] = set()
-        self._moves: dict[int, deque[tuple[int, Victim]]] = {}
+        self._moves: dict[int, deque[tuple[int, Victim, float]]] = {}
 
     def plan_gone(self, stored: StoredObject, tier: int) -> None:
         """Remember that the plan gives a replica up."""
@@ -224,7 +234,8 @@ class _Rooms:
         """Remember the victim that the plan takes next, so that a more valuable one can have its room below."""
         if victim.target is not None:
             moves = self._moves.setdefault(victim.target, deque())
-            moves.append((len(self._plan.victims), victim))
+            there = self._evictor.value_there(victim.stored, victim.target, victim.value)
+            moves.append((len(self._plan.victims), victim, there))
 
     def remains(self, stored: StoredObject) -> bool:
         """Tell whether a valid replica is left that the plan does not give up."""
@@ -249,10 +260,10 @@ class _Rooms:
         """Drop a victim instead of moving it to a tier whose room a more valuable one needs."""
         moves = self._moves.get(tier)
         stored_there = self._cheapest(tier)
-        while moves and moves[0][1].value < below_value:
-            if stored_there is not None and stored_there[0] < moves[0][1].value:
+        while moves and moves[0][2] < below_value:
+            if stored_there is not None and stored_there[0] < moves[0][2]:
                 return False
-            at, victim = moves.popleft()
+            at, victim, _ = moves.popleft()
             if self._has_followers(victim.stored):
                 continue
             self._moved.discard(id(victim.stored))
@@ -285,6 +296,8 @@ class _Rooms:
 
         What is cheap because the device holds it too is not, once the plan takes its place on the device.
         """
+        if stored.strict_tier == tier:
+            return False
         self.plan_gone(stored, tier)
         target = None
         if not self.remains(stored):

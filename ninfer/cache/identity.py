@@ -13,8 +13,8 @@ from ninfer.core.step import PAGE_SIZE_TOKENS
 
 TOKEN_BYTES: Final = 4
 PAGE_TOKEN_BYTES: Final = PAGE_SIZE_TOKENS * TOKEN_BYTES
-_HEADER: Final = struct.Struct("<4sHBxIIddI32s32s")
-_MAGIC: Final = b"NIH1"
+_HEADER: Final = struct.Struct("<4sHBxIIddddI32s32s")
+_MAGIC: Final = b"NIH2"
 _KINDS: Final = {ImageKind.PAGE: 0, ImageKind.STATE: 1}
 
 Digest = Callable[[bytes], bytes]
@@ -69,6 +69,8 @@ class ImageHeader:
         num_uses: at the time of writing.
         created_unix_s: when the object was first stored.
         last_use_unix_s: at the time of writing.
+        retain_s: how far away a use moves its deadline, 0.0 if it was not retained at the time of writing.
+        retain_until_unix_s: that deadline.
         parent_digest: digest of the page before it (or of the domain), 32 bytes.
         domain: key of the domain.
         tokens: encoded token ids of the page (of the page that ends at `end_tokens`, for a state).
@@ -82,6 +84,8 @@ class ImageHeader:
     parent_digest: bytes
     domain: bytes
     tokens: bytes
+    retain_s: float = 0.0
+    retain_until_unix_s: float = 0.0
 
     def pack(self) -> bytes:
         """Return the header as bytes."""
@@ -94,6 +98,8 @@ class ImageHeader:
             self.num_uses,
             self.created_unix_s,
             self.last_use_unix_s,
+            self.retain_s,
+            self.retain_until_unix_s,
             len(self.tokens),
             self.parent_digest,
             sha256(body),
@@ -105,9 +111,9 @@ class ImageHeader:
         """Return the header, or None if the bytes are not one."""
         if len(packed) < _HEADER.size:
             return None
-        magic, num_domain, kind, end, uses, created, used, num_tokens, parent, digest = (
-            _HEADER.unpack_from(packed)
-        )
+        fields = _HEADER.unpack_from(packed)
+        magic, num_domain, kind, end, uses, created, used, seconds, until, num_tokens = fields[:10]
+        parent, digest = fields[10:]
         body = packed[_HEADER.size :]
         if magic != _MAGIC or len(body) != num_domain + num_tokens or sha256(body) != digest:
             return None
@@ -120,6 +126,8 @@ class ImageHeader:
             parent_digest=parent,
             domain=body[:num_domain],
             tokens=body[num_domain:],
+            retain_s=seconds,
+            retain_until_unix_s=until,
         )
 
     def names_same_content(self, other: "ImageHeader") -> bool:

@@ -7,6 +7,7 @@ from ninfer.cache.node import PageNode, StoredObject
 from ninfer.cache.planner import Outcome
 from ninfer.cache.transfers import Batch
 from ninfer.core.request import ReusePath
+from ninfer.core.retention import Retention
 from ninfer.core.step import PageCopy, PageRun, StateCopy
 
 
@@ -47,6 +48,11 @@ class LaneContext:
         start_state_copy: state to load with the first step.
         is_started: the start copies were executed.
         restored_bytes: read from each lower tier, by tier index.
+        restored_tokens: tokens of the pages read, by tier index.
+        retention: what the request asks of the time its context stays reusable, None for nothing.
+        end: the last page it left, None while it runs and where a stored page covers it.
+        retained_s: what was granted when it ended.
+        retain_until_unix_s: when that ends, None for not at all.
         reuse_path: where it resumed.
     """
 
@@ -72,6 +78,11 @@ class LaneContext:
     start_state_copy: StateCopy | None = None
     is_started: bool = False
     restored_bytes: dict[int, int] = field(default_factory=dict)
+    restored_tokens: dict[int, int] = field(default_factory=dict)
+    retention: Retention | None = None
+    end: PageNode | None = None
+    retained_s: float = 0.0
+    retain_until_unix_s: float | None = None
     reuse_path: ReusePath = ReusePath.ROOT
 
     @property

@@ -15,6 +15,7 @@ from ninfer.cache.node import PageNode, StoredObject
 from ninfer.cache.planner import Need, Outcome, Planner
 from ninfer.cache.publishing import Publisher
 from ninfer.cache.resume import Prefix
+from ninfer.cache.retaining import Retaining, RetentionLimits
 from ninfer.cache.reuse_path import classify
 from ninfer.cache.scratch_slots import ScratchSlots
 from ninfer.cache.sealing import Sealer
@@ -53,6 +54,7 @@ class CacheManager:
         policy: values, prices, and learns from what happened.
         clock: source of time.
         slack_tokens: positions beyond prompt and completion that speculation may touch.
+        retention: bounds on how long contexts are retained; None for the defaults.
     """
 
     def __init__(
@@ -64,9 +66,14 @@ class CacheManager:
         policy: PlacementPolicy,
         clock: Clock,
         slack_tokens: int,
+        retention: RetentionLimits | None = None,
     ) -> None:
         """Wire the parts."""
-        evictor = Evictor(store, lambda tier: not transfers.is_stalled(tier), policy.evicted)
+
+        def is_usable(tier: int) -> bool:
+            return not transfers.is_stalled(tier)
+
+        evictor = Evictor(store, is_usable, policy.evicted)
         copies_down = CopiesDown(store, evictor, transfers, policy)
         store.on_delete = transfers.delete
         self.shared = SharedTiers(store, transfers, clock)
@@ -82,6 +89,8 @@ class CacheManager:
         self.scratch = ScratchSlots(store)
         self._lineage = Lineage(store)
         self._captures = Captures(store, self._publisher, evictor, copies_down)
+        limits = retention or RetentionLimits()
+        self.retaining = Retaining(store, copies_down, limits, is_usable)
 
     # ---- admission ---------------------------------------------------------------------------------
 
@@ -153,6 +162,8 @@ class CacheManager:
     ) -> LaneContext:
         context = LaneContext(root=root, outcome=outcome, is_cached=request.cache.is_enabled)
         context.reuse_path = classify(outcome.point, prefix.path)
+        if request.cache.is_enabled:
+            context.retention = self.retaining.wish_of(request.cache.retention)
         context.branch_tokens = len(prefix.path) * PAGE_SIZE_TOKENS
         point = outcome.point
         used: list[StoredObject] = [*prefix.path[: point.num_pages]]
@@ -189,8 +200,9 @@ class CacheManager:
             on_end = move.tag
             if callable(on_end):
                 on_end(move)
+        is_changed = self.retaining.pump()
         self.copies_down.pump()
-        return self.shared.pump() or bool(ended)
+        return self.shared.pump() or is_changed or bool(ended)
 
     def _observe(self, move: Move) -> None:
         if move.seconds > 0.0:
@@ -299,6 +311,7 @@ class CacheManager:
             self._publisher.publish_end(
                 context, token_ids, num_computed, is_state_current=is_state_current
             )
+            self.retaining.grant(context)
         self._publisher.give_back(context)
         self.scratch.take_back(context)
         context.status = ContextStatus.ENDED

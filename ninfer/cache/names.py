@@ -58,7 +58,20 @@ class Names:
             num_uses=stored.num_uses,
             created_unix_s=stored.created_s + to_unix_s,
             last_use_unix_s=stored.last_use_s + to_unix_s,
+            retain_s=stored.retain_s,
+            retain_until_unix_s=stored.retain_until_s + to_unix_s if stored.retain_s else 0.0,
             parent_digest=self.digest_of(parent) if parent is not None else bytes(32),
             domain=node.domain,
             tokens=node.tokens,
         )
+
+    def read_history(self, header: ImageHeader, stored: StoredObject) -> None:
+        """Let an object go on where the one that `header` was written for ended: its uses, its times, its deadline."""
+        now_s = self._clock.monotonic_s()
+        to_monotonic_s = now_s - self._clock.unix_s()
+        stored.num_uses = header.num_uses
+        stored.created_s = header.created_unix_s + to_monotonic_s
+        stored.last_use_s = header.last_use_unix_s + to_monotonic_s
+        deadline_s = header.retain_until_unix_s + to_monotonic_s
+        if header.retain_s and deadline_s > now_s:
+            stored.retain_s, stored.retain_until_s = header.retain_s, deadline_s

@@ -18,9 +18,10 @@ class Replica:
         leases: references that keep it from being evicted.
         is_valid: False while its bytes are being written; then it is a reservation.
         stamp: changes whenever its entry in the victim order becomes stale.
+        protected_bytes: what it takes of the tier's budget for retained objects, 0 if it is not protected.
     """
 
-    __slots__ = ("is_valid", "leases", "location", "num_bytes", "stamp")
+    __slots__ = ("is_valid", "leases", "location", "num_bytes", "protected_bytes", "stamp")
 
     def __init__(self, *, location: int, num_bytes: int, is_valid: bool) -> None:
         """Make a replica without leases."""
@@ -29,6 +30,7 @@ class Replica:
         self.is_valid = is_valid
         self.leases = 0
         self.stamp = 0
+        self.protected_bytes = 0
 
 
 class StoredObject:
@@ -41,9 +43,24 @@ class StoredObject:
         last_use_s: monotonic seconds.
         last_use_index: running number of the last use.
         is_gone: no longer in the tree; replicas still leased are freed by their last release.
+        retain_s: how far away a use moves the deadline until which it is retained, 0.0 if it is not.
+        retain_until_s: the deadline, monotonic seconds.
+        strict_tier: tier with room set aside for it until the deadline, DEVICE for none.
+        strict_bytes: that room.
     """
 
-    __slots__ = ("created_s", "is_gone", "last_use_index", "last_use_s", "num_uses", "replicas")
+    __slots__ = (
+        "created_s",
+        "is_gone",
+        "last_use_index",
+        "last_use_s",
+        "num_uses",
+        "replicas",
+        "retain_s",
+        "retain_until_s",
+        "strict_bytes",
+        "strict_tier",
+    )
     kind: ImageKind
 
     def __init__(self, num_tiers: int, now_s: float, use_index: int) -> None:
@@ -54,6 +71,10 @@ class StoredObject:
         self.last_use_s = now_s
         self.last_use_index = use_index
         self.is_gone = False
+        self.retain_s = 0.0
+        self.retain_until_s = 0.0
+        self.strict_tier = DEVICE
+        self.strict_bytes = 0
 
     def valid_on(self, tier: int) -> Replica | None:
         """Return the replica on a tier if its bytes are there."""
@@ -178,6 +199,14 @@ class StateImage(StoredObject):
         self.node = node
         self.is_superseded = False
         self.is_rung = False
+
+
+def is_protected(stored: StoredObject, tier: int) -> bool:
+    """Tell whether a replica on a tier outranks those that are not: it is retained within the tier's budget."""
+    if stored.strict_tier == tier != DEVICE:
+        return True
+    replica = stored.replicas[tier]
+    return replica is not None and replica.protected_bytes > 0
 
 
 def page_of(stored: StoredObject) -> PageNode:

@@ -48,13 +48,16 @@ class Publisher:
         if is_taken:
             context.owned.discard(page)
         if not self._store.has_state:
-            self._forget_dominated(node.parent or parent, tokens)
+            self._replace_tails(node)
         return node
 
-    def _forget_dominated(self, parent: PageNode, tokens: bytes) -> None:
+    def _replace_tails(self, node: PageNode) -> None:
         """Without state every position of a page is a resume point: shorter pages add nothing."""
-        for tail in self._store.tree.dominated_tails(parent, tokens):
+        if node.parent is None:
+            return
+        for tail in self._store.tree.dominated_tails(node.parent, node.tokens):
             if not any(replica is not None and replica.leases for replica in tail.replicas):
+                self._store.retentions.inherit(node, tail)
                 self._store.forget(tail)
 
     def publish_end(
@@ -65,7 +68,10 @@ class Publisher:
         *,
         is_state_current: bool,
     ) -> None:
-        """Publish what a lane computed to its very end: full pages, the partial page, the state."""
+        """Publish what a lane computed to its very end: full pages, the partial page, the state.
+
+        Changes: `end` of the context.
+        """
         self.publish_full_pages(context, token_ids, num_computed)
         self._copies_down.offer([*context.path, *context.captured])
         if context.tip.is_gone or len(context.path) != num_computed // PAGE_SIZE_TOKENS:
@@ -80,6 +86,7 @@ class Publisher:
                 context.owned.discard(page)
         if end is None or end.is_root:
             return
+        context.end = end
         end.is_endpoint = True
         if has_image and context.state_slot is not None:
             image = self._store.publish_image(end, context.state_slot)
@@ -103,8 +110,9 @@ class Publisher:
             if follower is not None and shared == len(tokens) // TOKEN_BYTES:
                 follower.is_endpoint = follower.is_endpoint or len(follower.tokens) == len(tokens)
                 return None
-            self._forget_dominated(parent, tokens)
         node, _ = self._store.publish_page(parent, tokens, page)
+        if not self._store.has_state:
+            self._replace_tails(node)
         return node
 
     def give_back(self, context: LaneContext) -> None:

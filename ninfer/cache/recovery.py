@@ -1,5 +1,6 @@
 """Takes over what a durable tier kept from an earlier process. Reads no payload."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -51,7 +52,7 @@ def recover(store: ContextStore, handle: TierHandle, tier: int) -> Recovered:
         else:
             num_bytes = handle.stored_bytes(len(record.header), record.num_bytes)
             found.append(_Found(header=header, key=record.key, num_bytes=num_bytes))
-    found = _most_valuable_first(found, lambda digest: digest in by_digest)
+    found = _most_valuable_first(found, lambda digest: digest in by_digest, store.clock.unix_s())
     waiting = _within_capacity(found, store.ledgers[tier - 1].free_bytes, without_place)
     waiting.sort(key=lambda item: (item.header.end_tokens, item.header.kind))
     num_kept = 0
@@ -70,12 +71,16 @@ def recover(store: ContextStore, handle: TierHandle, tier: int) -> Recovered:
     return Recovered(num_kept=num_kept, num_dropped=len(unusable), left=left)
 
 
-def by_value(records: Sequence[ImageRecord]) -> list[ImageRecord]:
+def by_value(records: Sequence[ImageRecord], *, now_unix_s: float = math.inf) -> list[ImageRecord]:
     """Order images most valuable first, so that whatever part from the front is kept can be used.
 
-    Contexts by their last use; of a context the head before the tail and pages before the state at their end. An
-    image counts as used when anything behind it was. Images whose prefix is not among `records` go last, behind them
-    what has no header of ours.
+    Retained contexts before others, then by their last use; of a context the head before the tail and pages before
+    the state at their end. An image counts as used and retained when anything behind it was. Images whose prefix is
+    not among `records` go last, behind them what has no header of ours.
+
+    Args:
+        records: images of a tier.
+        now_unix_s: deadlines before this have passed; all of them without it.
     """
     found: list[_Found] = []
     foreign: list[ImageRecord] = []
@@ -87,7 +92,9 @@ def by_value(records: Sequence[ImageRecord]) -> list[ImageRecord]:
         else:
             of_key[record.key] = record
             found.append(_Found(header=header, key=record.key))
-    return [of_key[item.key] for item in _most_valuable_first(found, lambda _: False)] + foreign
+    return [
+        of_key[item.key] for item in _most_valuable_first(found, lambda _: False, now_unix_s)
+    ] + foreign
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -100,7 +107,7 @@ class _Found:
 
 
 def _most_valuable_first(
-    found: Sequence[_Found], is_known: Callable[[bytes], bool]
+    found: Sequence[_Found], is_known: Callable[[bytes], bool], now_unix_s: float
 ) -> list[_Found]:
     """Order images; `is_known` tells whether the page of a digest is stored elsewhere."""
     pages = [item for item in found if item.header.kind is ImageKind.PAGE]
@@ -115,10 +122,12 @@ def _most_valuable_first(
 
     heads_first = sorted(found, key=_head_first)
     last_use = {item.key: item.header.last_use_unix_s for item in found}
+    deadline = {item.key: item.header.retain_until_unix_s for item in found}
     for item in reversed(heads_first):
         before = page_before(item)
         if before is not None:
             last_use[before.key] = max(last_use[before.key], last_use[item.key])
+            deadline[before.key] = max(deadline[before.key], deadline[item.key])
     has_prefix: dict[ImageKey, bool] = {}
     for item in heads_first:
         header, before = item.header, page_before(item)
@@ -130,7 +139,12 @@ def _most_valuable_first(
             has_prefix[item.key] = True
         else:
             has_prefix[item.key] = is_known(header.parent_digest)
-    return sorted(heads_first, key=lambda item: (not has_prefix[item.key], -last_use[item.key]))
+
+    def rank(item: _Found) -> tuple[bool, bool, float]:
+        is_ordinary = deadline[item.key] <= now_unix_s
+        return not has_prefix[item.key], is_ordinary, -last_use[item.key]
+
+    return sorted(heads_first, key=rank)
 
 
 def _head_first(item: _Found) -> tuple[int, bool]:
@@ -169,6 +183,7 @@ def _take_over(
     stored = store.restore_record(parent, header, tier, item.num_bytes)
     if stored is None:
         return False
+    store.retentions.adopt(stored)
     store.values.offer(stored, tier)
     if isinstance(stored, PageNode):
         by_digest[store.names.digest_of(stored)] = stored

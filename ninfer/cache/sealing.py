@@ -165,6 +165,11 @@ class Sealer:
         if is_done:
             restored = context.restored_bytes
             restored[move.source] = restored.get(move.source, 0) + move.num_bytes
+            if isinstance(stored, PageNode):
+                used = min(stored.end_tokens, context.resume_tokens)
+                used -= stored.end_tokens - stored.num_tokens
+                counts = context.restored_tokens
+                counts[move.source] = counts.get(move.source, 0) + used
         if is_done and is_target and not stored.is_gone:
             self._store.commit_replica(stored, DEVICE)
         if context.status is ContextStatus.PARKED and not is_done:

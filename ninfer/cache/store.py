@@ -10,6 +10,7 @@ from ninfer.cache.ledger import ByteLedger
 from ninfer.cache.names import Names
 from ninfer.cache.node import DEVICE, PageNode, Replica, StateImage, StoredObject, page_of
 from ninfer.cache.page_pool import PagePool
+from ninfer.cache.retention import Retentions
 from ninfer.cache.tier_space import TierSpace
 from ninfer.cache.tree import ContextTree
 from ninfer.cache.valuation import Valuation
@@ -29,6 +30,7 @@ class ContextStore:
         keep_value: the policy's value of a replica.
         clock: source of time.
         digest: hash for names on lower tiers.
+        retention_budget: share of each tier's bytes that retained contexts may be protected in.
     """
 
     def __init__(
@@ -38,6 +40,8 @@ class ContextStore:
         keep_value: Callable[[ImageFacts], float],
         clock: Clock,
         digest: Digest = sha256,
+        *,
+        retention_budget: float = 0.5,
     ) -> None:
         """Start empty."""
         self.layout = layout
@@ -62,8 +66,8 @@ class ContextStore:
         self.names = Names(clock, digest)
         self.ghosts = Ghosts(self.names)
         self.values = Valuation(layout, self.num_tiers, keep_value)
-
-    # ---- names and sizes -----------------------------------------------------------------------------
+        capacities = [layout.num_bytes, *(tier.capacity_bytes for tier in tiers)]
+        self.retentions = Retentions(capacities, self.bytes_on, share=retention_budget)
 
     def payload_bytes(self, stored: StoredObject) -> int:
         """Return the length of an object's byte image."""
@@ -71,7 +75,9 @@ class ContextStore:
         return self.layout.state_image_bytes if is_state else self._page_bytes
 
     def bytes_on(self, stored: StoredObject, tier: int) -> int:
-        """Return what an object takes of a lower tier's budget."""
+        """Return what an object takes of a tier's bytes."""
+        if tier == DEVICE:
+            return self.payload_bytes(stored)
         node = page_of(stored)
         header_bytes = HEADER_OVERHEAD_BYTES + len(node.domain) + len(node.tokens)
         return self.spaces[tier - 1].stored_bytes(header_bytes, self.payload_bytes(stored))
@@ -79,8 +85,6 @@ class ContextStore:
     def root_of(self, salt: str) -> PageNode:
         """Return the start of a tenant's namespace."""
         return self.tree.peek_root(domain_key(salt=salt))
-
-    # ---- device space ------------------------------------------------------------------------------
 
     @property
     def num_evictable_pages(self) -> int:
@@ -117,8 +121,6 @@ class ContextStore:
         self.free_slots.append(slot)
         self.revision += 1
 
-    # ---- publishing --------------------------------------------------------------------------------
-
     def publish_page(self, parent: PageNode, tokens: bytes, page: int) -> tuple[PageNode, bool]:
         """Make a page of a lane part of the tree; its bytes must be there.
 
@@ -145,7 +147,7 @@ class ContextStore:
             self._overtake(node, replica, page)
             return node, True
         self._set_replica(node, DEVICE, Replica(location=page, num_bytes=0, is_valid=True))
-        self._offer(node)
+        self.revalue(node)
         return node, True
 
     def _overtake(self, node: PageNode, replica: Replica, page: int) -> None:
@@ -188,7 +190,6 @@ class ContextStore:
     ) -> StoredObject | None:
         """Take over an image that a tier held before this process began; None if it is known already."""
         node = self.tree.find_child(parent, header.tokens)
-        to_monotonic_s = self.clock.monotonic_s() - self.clock.unix_s()
         stored: StoredObject
         if header.kind is ImageKind.STATE:
             if node is None or node.image is not None:
@@ -198,9 +199,7 @@ class ContextStore:
             if node is not None:
                 return None
             stored = self._new_node(parent, header.tokens)
-        stored.num_uses = header.num_uses
-        stored.created_s = header.created_unix_s + to_monotonic_s
-        stored.last_use_s = header.last_use_unix_s + to_monotonic_s
+        self.names.read_history(header, stored)
         ledger = self.ledgers[tier - 1]
         ledger.reserve(num_bytes)
         ledger.commit(num_bytes)
@@ -214,14 +213,12 @@ class ContextStore:
         while at is not None:
             at.live_images += change
             if at.live_images == max(0, change):
-                self._offer(at)
+                self.revalue(at)
             at = at.parent
 
     def _next_use(self) -> int:
         self.use_index += 1
         return self.use_index
-
-    # ---- use and leases ----------------------------------------------------------------------------
 
     def touch(self, path: Iterable[StoredObject], *, is_use: bool = True) -> None:
         """Record one use of the objects along a path; without `is_use` only that they are wanted now."""
@@ -230,16 +227,18 @@ class ContextStore:
             stored.num_uses += is_use
             stored.last_use_s = now_s
             stored.last_use_index = index
+            self.retentions.refresh(stored, now_s)
             if isinstance(stored, StateImage):
                 stored.is_superseded = False
-            self._offer(stored)
+            self.revalue(stored)
 
     def supersede(self, image: StateImage) -> None:
         """Value an image as replaced by a newer one of its lineage; a use undoes that."""
         image.is_superseded = True
-        self._offer(image)
+        self.revalue(image)
 
-    def _offer(self, stored: StoredObject) -> None:
+    def revalue(self, stored: StoredObject) -> None:
+        """Put all replicas of an object into the victim orders with their present values."""
         for tier in range(self.num_tiers):
             self.values.offer(stored, tier)
 
@@ -278,8 +277,6 @@ class ContextStore:
                 self.values.offer(stored, tier)
             self.revision += 1
 
-    # ---- replicas ----------------------------------------------------------------------------------
-
     def reserve_replica(self, stored: StoredObject, tier: int) -> Replica:
         """Promise room on a lower tier for a copy that is about to begin."""
         num_bytes = self.bytes_on(stored, tier)
@@ -306,14 +303,14 @@ class ContextStore:
         replica.is_valid = True
         if tier != DEVICE:
             self.ledgers[tier - 1].commit(replica.num_bytes)
-        self._offer(stored)
+        self.revalue(stored)
         self.revision += 1
 
     def drop_replica(self, stored: StoredObject, tier: int) -> None:
         """Remove a replica nobody leases; an object without any other leaves the tree with all below it."""
         self._free_replica(stored, tier)
         if stored.has_replica():
-            self._offer(stored)
+            self.revalue(stored)
         else:
             self._remove_object(stored)
         self.revision += 1
@@ -345,10 +342,12 @@ class ContextStore:
     def _retire(self, stored: StoredObject) -> None:
         stored.is_gone = True
         self.ghosts.remember(stored)
+        self.retentions.release_strict(stored)
         for tier, replica in enumerate(stored.replicas):
             if replica is None:
                 continue
             self._count_gone(stored, tier, replica, 1)
+            self.retentions.release(stored, tier)
             self._leave_parent(stored, tier)
             if replica.leases == 0:
                 self._free_replica(stored, tier)
@@ -362,6 +361,8 @@ class ContextStore:
 
     def _set_replica(self, stored: StoredObject, tier: int, replica: Replica) -> None:
         stored.replicas[tier] = replica
+        if stored.retain_s:
+            self.retentions.settle(stored, tier)
         if isinstance(stored, PageNode) and stored.parent is not None:
             stored.parent.child_replicas[tier] += 1
 
@@ -370,6 +371,7 @@ class ContextStore:
         if replica is None or replica.leases:
             msg = f"tier {tier}: a replica to free is missing or leased"
             raise InvariantBroken(msg)
+        self.retentions.release(stored, tier)
         stored.replicas[tier] = None
         replica.stamp += 1
         if stored.is_gone:

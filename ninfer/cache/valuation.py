@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ninfer.api import ImageFacts, ImageKind
-from ninfer.cache.node import DEVICE, PageNode, StateImage, StoredObject, page_of
+from ninfer.cache.node import DEVICE, PageNode, StateImage, StoredObject, is_protected, page_of
+from ninfer.cache.retention import outranking
 from ninfer.cache.victims import VictimHeap
 from ninfer.core.step import DeviceLayout
 
@@ -59,8 +60,9 @@ class Valuation:
             self.order_of(stored.kind, tier).push(stored, replica, value)
 
     def value_of(self, stored: StoredObject, tier: int) -> float:
-        """Return the policy's value of a replica."""
-        return self._keep_value(self.facts_of(stored, tier))
+        """Return the policy's value of a replica, above all others if it is protected."""
+        value = self._keep_value(self.facts_of(stored, tier))
+        return outranking(value) if is_protected(stored, tier) else value
 
     def facts_of(self, stored: StoredObject, tier: int) -> ImageFacts:
         """Describe a replica, present or planned, to the policy."""
@@ -94,7 +96,8 @@ class Valuation:
     def value_if_last(self, stored: StoredObject, tier: int) -> float:
         """Return the policy's value of a replica if it were the only one left."""
         facts = self.facts_of(stored, tier)
-        return self._keep_value(replace(facts, has_lower_replica=False, has_device_replica=False))
+        value = self._keep_value(replace(facts, has_lower_replica=False, has_device_replica=False))
+        return outranking(value) if is_protected(stored, tier) else value
 
     def value_of_new_image(
         self,

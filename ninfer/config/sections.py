@@ -80,6 +80,12 @@ class CacheSection(Section):
     """Kind of placement policy."""
     transfer_deadline: Duration = Field(default=10.0, gt=0)
     """A transfer between tiers that takes longer is a miss. Unit: duration ("10s", "250ms")."""
+    retention_default: Duration = 0.0
+    """How long contexts stay protected whose request does not ask for it. Unit: duration ("5m"); 0 is not at all."""
+    retention_max: Duration = 86_400.0
+    """Longest retention that is granted. Unit: duration ("24h"); 0 grants none."""
+    retention_budget: Annotated[float, BeforeValidator(reject_bool), Field(ge=0, le=0.9)] = 0.5
+    """Share of each tier that retained contexts may be protected in. Unit: fraction, 0..0.9."""
     dir: Annotated[Path, BeforeValidator(parse_cache_dir)] = Field(
         default_factory=lambda: parse_cache_dir("auto")
     )

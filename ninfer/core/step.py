@@ -134,6 +134,13 @@ class DeviceLayout:
         return self.num_state_slots + self.num_lanes * self.num_scratch_slots
 
     @property
+    def num_bytes(self) -> int:
+        """Bytes of all pages and of all slots that keep images."""
+        return (
+            self.num_pages * self.page_image_bytes + self.num_state_slots * self.state_image_bytes
+        )
+
+    @property
     def page_image_bytes(self) -> int:
         """Bytes of one page over all typed pools."""
         return sum(self.page_pool_bytes.values())

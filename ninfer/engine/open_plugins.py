@@ -1,6 +1,7 @@
 """Opens the configured plugins behind their guards. Every one is tried, and all that fail are in one report."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from ninfer.api import (
@@ -100,7 +101,7 @@ class PluginOpener:
                 page_image_bytes=layout.page_image_bytes,
                 state_image_bytes=layout.state_image_bytes,
                 cache_dir=self._settings.cache.dir,
-                by_value=by_value,
+                by_value=partial(by_value, now_unix_s=self._clock.unix_s()),
             )
             tier = self._try(open_tier, chosen, context)
             if tier is not None:

@@ -154,7 +154,9 @@ class Harness:
         )
         self._numbers = iter(range(10**9))
 
-    def submit(self, prompt, max_tokens=4, *, cache=True, salt="", stop=(), name=None, **more):
+    def submit(
+        self, prompt, max_tokens=4, *, cache=True, salt="", stop=(), name=None, keep=None, **more
+    ):
         answer = Answer()
         answer.id = name or f"r{next(self._numbers)}"
         answer.prompt, answer.max_tokens, answer.stop = list(prompt), max_tokens, frozenset(stop)
@@ -165,7 +167,9 @@ class Harness:
                 prompt_token_ids=list(prompt),
                 max_tokens=max_tokens,
                 stop_token_ids=frozenset(stop),
-                cache=CacheParams(is_enabled=cache, salt=salt, marker_tokens=tuple(markers)),
+                cache=CacheParams(
+                    is_enabled=cache, salt=salt, marker_tokens=tuple(markers), retention=keep
+                ),
                 **more,
             ),
             answer,
@@ -193,7 +197,8 @@ class Harness:
         """Let copies in the background end."""
         for _ in range(10_000):
             self.step()
-            if self.manager.copies_down.is_idle and not self.transfers.num_waiting():
+            is_idle = self.manager.copies_down.is_idle and self.manager.retaining.is_idle
+            if is_idle and not self.transfers.num_waiting():
                 return
         raise AssertionError("transfers did not end")
 

@@ -3,9 +3,20 @@
 import random
 
 from ninfer.core.request import FinishReason
+from ninfer.core.retention import Retention, RetentionMode
 from tests.fakes.dict_tier import DictTier
 from tests.fakes.harness import Harness
 from tests.fakes.model import PAGE_BYTES
+
+
+RETENTIONS = [
+    None,
+    None,
+    Retention(seconds=0.02),
+    Retention(seconds=1000.0),
+    Retention(seconds=0.05, mode=RetentionMode.STRICT),
+    Retention(seconds=1000.0, mode=RetentionMode.STRICT),
+]
 
 
 def tiny_tiers(rng):
@@ -67,6 +78,7 @@ def run_workload(seed, *, num_requests=14, make=None, policies=None):
                 salt=rng.choice(["", "", "", "other"]),
                 stop=(rng.randrange(options["vocab"]),) if rng.random() < 0.2 else (),
                 markers=sorted({rng.randint(1, len(prompt)) for _ in range(rng.randint(0, 2))}),
+                keep=rng.choice(RETENTIONS),
             )
             answers.append(answer)
             live.append(answer)
