@@ -110,7 +110,8 @@ def test_defaults_survive_their_own_validation():
 
 def test_links_between_documents_lead_somewhere():
     broken = []
-    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("plugins/*/README.md")]:
+    readmes = [*ROOT.glob("plugins/*/README.md"), *ROOT.glob("examples/**/README.md")]
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *readmes]:
         for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             if (
                 "://" not in target
