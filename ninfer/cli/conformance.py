@@ -21,6 +21,7 @@ from ninfer.plugins.suspects import may_offer
 
 if TYPE_CHECKING:
     from ninfer.testing.report import Outcome
+    from ninfer.testing.requirement import Requirement
 
 _NEEDED: Final = ("pytest", "hypothesis")
 
@@ -158,9 +159,9 @@ def _examine(subject: _Subject, effort: _Effort) -> _Subject:
     from ninfer.testing.imports import judge_imports  # noqa: PLC0415 - needs the extra
     from ninfer.testing.kinds import suite_of  # noqa: PLC0415
     from ninfer.testing.report import is_conformant, summary  # noqa: PLC0415
-    from ninfer.testing.runner import RunBroken, run_suites  # noqa: PLC0415
+    from ninfer.testing.runner import STUCK_S, RunBroken, run_suites  # noqa: PLC0415
 
-    stream, label = sys.stdout, subject.offer.label
+    stream, errors, label = sys.stdout, sys.stderr, subject.offer.label
     suite = suite_of(subject.offer.family)
     if effort.only and not effort.only & set(suite.requirements):
         return subject
@@ -174,6 +175,10 @@ def _examine(subject: _Subject, effort: _Effort) -> _Subject:
         typer.echo("\n".join(outcome.lines()), file=stream)
         stream.flush()
 
+    def show_stuck(_label: str, known: "Requirement") -> None:
+        text = f"  {known.requirement_id} still runs after {STUCK_S:.0f} s; stop it with Ctrl-C"
+        typer.echo(text, file=errors)
+
     outcomes = [] if effort.only else [judge_imports(subject.record.entry_point)]
     for outcome in outcomes:
         show(label, outcome)
@@ -182,7 +187,13 @@ def _examine(subject: _Subject, effort: _Effort) -> _Subject:
     )
     folder = effort.folder and effort.folder / label.replace(":", "-")
     try:
-        found = run_suites({label: bound}, folder=folder, only=effort.only, on_outcome=show)
+        found = run_suites(
+            {label: bound},
+            folder=folder,
+            only=effort.only,
+            on_outcome=show,
+            on_stuck=show_stuck,
+        )
     except RunBroken as error:
         typer.echo(f"  broken: {error}")
         return replace(subject, problem=str(error))

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from ninfer.testing.faults import CrashingTier, FaultyTier, SlowTier, StorageFaults, WrappedTier
     from ninfer.testing.matcher import CheckpointMatcherSuite
     from ninfer.testing.policy import PlacementPolicySuite
-    from ninfer.testing.requirement import requirement
     from ninfer.testing.tier import StorageTierSuite
 
+# No name here may be that of a module of this package: importing the module would hide it.
 _PLACES: Final = {
     "CheckpointMatcherSuite": "matcher",
     "ConformanceSuite": "base",
@@ -26,7 +26,6 @@ _PLACES: Final = {
     "StorageFaults": "faults",
     "StorageTierSuite": "tier",
     "WrappedTier": "faults",
-    "requirement": "requirement",
 }
 
 __all__ = [
@@ -42,7 +41,6 @@ __all__ = [
     "StorageFaults",
     "StorageTierSuite",
     "WrappedTier",
-    "requirement",
 ]
 
 

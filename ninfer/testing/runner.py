@@ -4,6 +4,7 @@ import contextlib
 import io
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -25,10 +26,16 @@ _ARGUMENTS: Final = (
     "-p",
     "no:cacheprovider",
     "-p",
+    "no:asyncio",
+    "-p",
     "no:faulthandler",
 )
 
+STUCK_S: Final = 60.0
+"""A test that takes longer than this is reported while it runs: the plugin may hang."""
+
 OnOutcome = Callable[[str, Outcome], None]
+OnStuck = Callable[[str, Requirement], None]
 
 
 class RunBroken(Exception):
@@ -40,12 +47,18 @@ def ignore_outcome(label: str, outcome: Outcome) -> None:
     del label, outcome
 
 
+def ignore_stuck(label: str, requirement: Requirement) -> None:
+    """Do nothing about a test that takes long."""
+    del label, requirement
+
+
 def run_suites(
     suites: Mapping[str, type[ConformanceSuite]],
     *,
     folder: Path | None = None,
     only: Collection[str] = (),
     on_outcome: OnOutcome = ignore_outcome,
+    on_stuck: OnStuck = ignore_stuck,
 ) -> dict[str, list[Outcome]]:
     """Run suites one after another and return what became of each requirement.
 
@@ -55,6 +68,7 @@ def run_suites(
         only: ids of requirements to look at; empty for all.
         on_outcome: called with label and outcome as soon as each is known. Standard output and error are
             redirected meanwhile; write to a stream taken before.
+        on_stuck: called from another thread with label and requirement of a test that runs for `STUCK_S`.
 
     Returns:
         label -> outcomes in the order of requirement ids.
@@ -66,7 +80,7 @@ def run_suites(
     with _work_folder(folder) as work:
         (work / _ENTRY).touch()
         (work / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
-        judge = _Judge(suites, work / _ENTRY, only, on_outcome)
+        judge = _Judge(suites, work / _ENTRY, only, on_outcome, on_stuck)
         output = io.StringIO()
         arguments = [str(work / _ENTRY), *_ARGUMENTS]
         arguments += ["-c", str(work / "pytest.ini"), "--rootdir", str(work)]
@@ -109,11 +123,13 @@ class _Judge:
         entry: Path,
         only: Collection[str],
         on_outcome: OnOutcome,
+        on_stuck: OnStuck,
     ) -> None:
         self.outcomes: dict[str, dict[str, Outcome]] = {label: {} for label in suites}
         self._entry = entry
         self._only = only
         self._on_outcome = on_outcome
+        self._on_stuck = on_stuck
         self._module = ModuleType("ninfer_conformance")
         self._labels: dict[str, str] = {}
         for number, (label, suite) in enumerate(suites.items()):
@@ -151,6 +167,17 @@ class _Judge:
         return None
 
     @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Watch how long a test takes."""
+        watch = threading.Timer(STUCK_S, self._on_stuck, self._place(item))
+        watch.daemon = True
+        watch.start()
+        try:
+            return (yield)
+        finally:
+            watch.cancel()
+
+    @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
@@ -159,6 +186,9 @@ class _Judge:
         place = self._place(item)
         if place is not None and (report.when == "call" or report.outcome != "passed"):
             self._note(place[0], place[1], report, call)
+        if place is not None and report.when == "teardown":
+            label, known = place
+            self._on_outcome(label, self.outcomes[label][known.requirement_id])
         return report
 
     def _note(
@@ -180,7 +210,6 @@ class _Judge:
             example=example,
         )
         self.outcomes[label][known.requirement_id] = outcome
-        self._on_outcome(label, outcome)
 
 
 def _judgement(report: pytest.TestReport) -> tuple[Verdict, str]:
