@@ -39,7 +39,7 @@ from ninfer.sched.decoder_handle import DecoderHandle
 
 T = TypeVar("T")
 
-DECODER_BUDGETS: Final = 20
+DECODER_BUDGETS: Final = 100
 """A decoder computes, so its calls may take so many times longer than those of policies and matchers."""
 
 
