@@ -145,7 +145,7 @@ class TierHandle:
             self.counters.num_written += 1
             self.counters.written_bytes += num_bytes
         elif status is PutStatus.FULL:
-            self._refused_in_row += 1
+            self._refused_in_row += not self.capabilities.shared
             self.counters.num_full += 1
         else:
             self.counters.num_failed += 1
@@ -169,7 +169,7 @@ class TierHandle:
             self.counters.num_read += 1
             self.counters.read_bytes += num_bytes
         elif status is ReadStatus.MISSING:
-            self._lost_in_row += 1
+            self._lost_in_row += not self.capabilities.shared
             self.counters.num_missing += 1
         elif status is ReadStatus.CORRUPT:
             self._lost_in_row += 1

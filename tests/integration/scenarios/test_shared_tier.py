@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from ninfer.api import ReadStatus, TierChanges
 from ninfer.cache import shared_tiers
 from ninfer.cache.checks import check
 from ninfer.cache.identity import ImageHeader
@@ -13,6 +14,7 @@ from tests.integration.scenarios.conversation import (
     IMAGE_BYTES,
     Session,
     asked,
+    checked,
     engine,
     tokens,
     with_and_without_state,
@@ -145,21 +147,21 @@ def test_an_image_whose_prefix_is_computed_here_finds_its_place():
 
 
 def test_strays_are_deleted_when_old_and_in_the_way(monkeypatch):
-    shared, (writer, reader) = fleet(12)
+    shared, (writer, reader) = fleet(40)
     Session(writer, "A", 700).turn()
     settle(writer)
     head = first_page(shared)
     num_stored = len(shared.images)
     del shared.images[head]
-    filler = Session(writer, "B", 100)
-    filler.turn()
-    settle(writer, reader)
+    settle(reader)
     assert reader.manager.shared.num_strays == num_stored - 1
+    ledger = reader.store.ledgers[0]
+    ledger.capacity_bytes = ledger.used_bytes
+    settle(reader)
     assert reader.tiers[0].deleted == [], "their writer may have the prefix elsewhere"
     monkeypatch.setattr(shared_tiers, "STRAY_S", -1.0)
-    settle(reader)
-    reader.step()
-    reader.settle()
+    for _ in range(3):
+        settle(reader)
     assert reader.manager.shared.num_strays == 0
     assert len(reader.tiers[0].deleted) == num_stored - 1
     closed(writer, reader)
@@ -203,6 +205,40 @@ def test_a_tier_that_hangs_while_it_is_asked_stops_nobody():
         reader.step()
     assert asked(reader, tokens("B", 200)).computed > 0
     reader.tiers[0].gate.set()
+    closed(writer, reader)
+
+
+def test_images_that_others_took_are_no_fault_of_the_tier():
+    shared, (writer, reader) = fleet(200)
+    Session(writer, "A", 1200).turn()
+    settle(writer, reader)
+    handle = reader.handles[0]
+    for _ in range(20):
+        handle.count_read(ReadStatus.MISSING, 0)
+    assert handle.problems() == []
+    handle.count_read(ReadStatus.CORRUPT, 0)
+    assert handle.counters.num_missing == 20
+    closed(writer, reader)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [None, [], TierChanges(cursor="1"), TierChanges(records=[1], cursor=b"1"), OSError("lost")],
+    ids=["none", "list", "text cursor", "no records", "raises"],
+)
+def test_a_tier_that_answers_nonsense_is_named_and_costs_nothing_else(answer):
+    _, (writer, reader) = fleet(200)
+
+    def changes(cursor, limit):
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    reader.tiers[0].changes = changes
+    for _ in range(10):
+        reader.step()
+    checked(reader, reader.submit(tokens("A", 300), 4))
+    assert any("changes" in problem for problem in reader.handles[0].problems())
     closed(writer, reader)
 
 
