@@ -35,9 +35,9 @@ STAGES: Final = (
     Stage(
         num_tokens=3_000_000,
         lengths=(96, 192),
-        haystack_tokens=1024,
+        haystack_tokens=512,
         chat_tokens=512,
-        drill_tokens=1024,
+        drill_tokens=768,
         stretch=Stretch(),
     ),
     Stage(

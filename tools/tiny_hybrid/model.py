@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tools.tiny_hybrid.attention import Attention, Span
+from tools.tiny_hybrid.copier import ALWAYS, lean_attention, lean_linear, orthogonal_matrix
 from tools.tiny_hybrid.delta_net import DeltaNet
 from tools.tiny_hybrid.fused_projection import project
 from tools.tiny_hybrid.norm import ZeroCentredNorm
@@ -101,13 +102,24 @@ class TinyHybrid(nn.Module):
         depth = 2 * len(shape.layer_types)
         for name, parameter in self.named_parameters():
             if name.endswith("embed_tokens.weight"):
-                nn.init.normal_(parameter, std=0.02, generator=generator)
+                # As large as what layers add, or else they drown which token it is.
+                nn.init.normal_(parameter, std=0.5, generator=generator)
+                nn.init.ones_(parameter[:, ALWAYS])
             elif name.endswith("conv1d.weight"):
                 nn.init.normal_(parameter, std=0.3, generator=generator)
             elif parameter.ndim == 2:
                 ends = name.endswith(("o_proj.weight", "down_proj.weight", "out_proj.weight"))
                 std = parameter.shape[1] ** -0.5 * (depth**-0.5 if ends else 1.0)
                 nn.init.normal_(parameter, std=std, generator=generator)
+        for norm in (self.model.norm, self.mtp.norm):
+            # The embedding is the output matrix as well: scores should start small.
+            nn.init.constant_(norm.weight, -0.9)
+        notes = orthogonal_matrix(shape.hidden_size, shape.hidden_size, generator)
+        for layer in (*self.model.layers, *self.mtp.layers):
+            if layer.is_linear:
+                lean_linear(layer.linear_attn, notes, generator)
+            else:
+                lean_attention(layer.self_attn, notes, generator)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Score all tokens for hidden states [..., hidden_size]."""
