@@ -51,22 +51,24 @@ def borrowed(folder):
     return folder
 
 
+def copied(project, target):
+    """Copy what a wheel is built from: a build beside the sources would leave files there."""
+    target.mkdir(parents=True)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        if (project / name).exists():
+            shutil.copy(project / name, target)
+    for package in project.glob("ninfer*/__init__.py"):
+        unwanted = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(package.parent, target / package.parent.name, ignore=unwanted)
+    return str(target)
+
+
 @pytest.fixture(scope="module")
 def python(tmp_path_factory):
     """Interpreter of an environment in which only wheels of ninfer and its plugins are installed."""
     root = tmp_path_factory.mktemp("wheels")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
-    sources = []
-    for project in PROJECTS:
-        # Built from copies: a build folder beside the sources would be in the way of later ones.
-        copy = root / "sources" / project.name
-        wanted = shutil.ignore_patterns(".*", "build", "dist", "__pycache__", "tests", "benchmarks")
-        if project == ROOT:
-            wanted = shutil.ignore_patterns(
-                ".*", "build", "dist", "__pycache__", "tests", "examples", "plugins_"
-            )
-        shutil.copytree(project, copy, ignore=wanted)
-        sources.append(str(copy))
+    sources = [copied(project, root / "sources" / project.name) for project in PROJECTS]
     run(
         *pip, "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(root / "dist"), *sources
     )
