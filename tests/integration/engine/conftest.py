@@ -7,13 +7,14 @@ from ninfer.models.random_model import random_model, tiny_config
 from tests.integration.engine.real_device import VOCAB_SIZE
 
 FAMILIES = ("llama", "qwen3")
+HYBRID_FAMILIES = ("qwen3_5", "qwen3_5_moe", "qwen3_next")
 
 
 @pytest.fixture(scope="session")
 def models():
     return {
         family: random_model(tiny_config(family, vocab_size=VOCAB_SIZE), 7, dtype=torch.float64)
-        for family in FAMILIES
+        for family in (*FAMILIES, *HYBRID_FAMILIES)
     }
 
 

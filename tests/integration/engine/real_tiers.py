@@ -15,7 +15,7 @@ DISK_OVERHEAD_BYTES = 4096
 """Room per page for its header in the journal."""
 
 
-def open_tiers(folder, page_bytes, *, host_pages, disk_pages):
+def open_tiers(folder, page_bytes, *, host_pages, disk_pages, state_bytes=0):
     """Open a host arena and a disk store for so many pages; 0 is no such tier."""
     context = TierContext(
         tier_name="t",
@@ -23,6 +23,7 @@ def open_tiers(folder, page_bytes, *, host_pages, disk_pages):
         clock=SystemClock(),
         host_allocator=HostMemory(torch.device("cpu")),
         page_image_bytes=page_bytes,
+        state_image_bytes=state_bytes,
         cache_dir=folder,
         by_value=by_value,
     )

@@ -39,25 +39,31 @@ def open_costmodel(layout):
 class Engine:
     """One engine with its tiers; `restart` keeps what is on disk only."""
 
-    def __init__(self, model, shape, folder, *, policy, num_pages, num_lanes, **options):
+    def __init__(self, model, shape, folder, **options):
         self.model, self.shape, self.folder = model, shape, folder
-        self.options = {"policy": policy, "num_pages": num_pages, "num_lanes": num_lanes, **options}
+        self.options = options
         self._open()
 
     def _open(self):
         options = dict(self.options)
-        sizes = {name: options.pop(name) for name in ("num_pages", "num_lanes")}
-        device = RealDevice(self.model, **sizes)
+        sizes = {name: options.pop(name) for name in ("num_pages", "num_lanes", "num_slots")}
+        device = RealDevice(self.model, num_scratch=options["draft_tokens"], **sizes)
         if options.pop("policy") == "costmodel":
             options["policy"] = open_costmodel(device.layout)
-        self.tiers = self._open_tiers(device.layout.page_image_bytes)
+        self.tiers = self._open_tiers(device.layout)
         self.harness = Harness(
             tiers=self.tiers, device=device, num_lanes=sizes["num_lanes"], **options
         )
 
-    def _open_tiers(self, page_bytes):
+    def _open_tiers(self, layout):
         host_pages, disk_pages = self.shape
-        return open_tiers(self.folder, page_bytes, host_pages=host_pages, disk_pages=disk_pages)
+        return open_tiers(
+            self.folder,
+            layout.page_image_bytes,
+            host_pages=host_pages,
+            disk_pages=disk_pages,
+            state_bytes=layout.state_image_bytes,
+        )
 
     def close(self):
         self.harness.close()
@@ -101,6 +107,7 @@ class Workload:
             policy=rng.choice(POLICIES),
             num_pages=self.most // 64,
             num_lanes=rng.choice([1, 2, 4]),
+            num_slots=rng.choice([4, 6, 12]),
             draft_tokens=self.draft_tokens,
             chunk=rng.choice([32, 64, 200]),
             shared_chunk=rng.choice([16, 64]),
