@@ -32,15 +32,15 @@ class DecoderDrafts(DecoderHarness):
     @requirement("DECODER-01")
     def test_decoder_opens_or_refuses_by_name(self) -> None:
         """A decoder opens, or refuses the model with a `SpeculationError` that names its family."""
-        context = self.context()
+        access = self.model_access(self.open_target())
         try:
-            opened: object = self.open_decoder(context)
+            opened: object = self.open_decoder(self.context(access))
         except SpeculationError as refusal:
             self.expect_that(
                 "text of the refusal",
-                holds=context.model.family in str(refusal),
+                holds=access.family in str(refusal),
                 got=str(refusal),
-                wanted=f"the family {context.model.family!r} in it",
+                wanted=f"the family {access.family!r} in it",
             )
             return
         except Exception as error:  # noqa: BLE001 - reported as the wrong error

@@ -3,7 +3,10 @@
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import ClassVar, Final, ParamSpec, Self, TypeVar
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, ClassVar, Final, ParamSpec, Self, TypeVar
 
 from typing_extensions import override
 
@@ -23,6 +26,8 @@ from ninfer.testing.decoder_target import TargetModel, ToyAccess, ToyModel
 
 MAX_LANES: Final = 4
 MAX_DRAFT_TOKENS: Final = 5
+_HEAD_MODULE: Final = "ninfer.testing.decoder_head"
+"""Loaded when it is needed, because it needs torch."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -30,8 +35,9 @@ R = TypeVar("R")
 class DecoderHarness(ConformanceSuite):
     """Opens decoders over a target model. A subclass says how to open one.
 
-    A decoder that needs more of the model than tokens brings its own: see `open_target` and `model_access`. One that
-    refuses the model of the suite, with a `SpeculationError`, is not applicable beyond the refusal itself.
+    A decoder is offered a toy model without a head, then, if it refuses that with a `SpeculationError`, one with a toy
+    head (which needs torch). One that refuses both is not applicable beyond the refusal itself, unless it brings a
+    model of its own: see `open_target`, `model_access` and `hidden_states`.
     """
 
     kind: ClassVar[str] = "decoder"
@@ -48,6 +54,16 @@ class DecoderHarness(ConformanceSuite):
         """Return what a decoder sees of a model that `open_target` made. Override it for another model."""
         return ToyAccess(target)
 
+    def hidden_states(
+        self, target: TargetModel, token_ids: Sequence[int], start_tokens: int
+    ) -> Any:  # noqa: ANN401
+        """Return what a model computed before each token from `start_tokens` on: a tensor, one row per token.
+
+        Asked only for decoders with `uses_hidden_states`. Override it for another model.
+        """
+        del target
+        return import_module(_HEAD_MODULE).toy_hidden_states(token_ids, start_tokens)
+
     @classmethod
     @override
     def bound_to(cls, provider: DecoderProvider[PluginConfig]) -> type[Self]:
@@ -56,28 +72,45 @@ class DecoderHarness(ConformanceSuite):
 
         return cls.derived(f"Test_{provider.kind}", {"open_decoder": open_decoder})
 
-    def context(
-        self, target: TargetModel | None = None, *, max_lanes: int = MAX_LANES
-    ) -> DecoderContext:
+    def context(self, model: ModelAccess, *, max_lanes: int = MAX_LANES) -> DecoderContext:
         """Return what the core would hand to a decoder.
+
+        Args:
+            model: what it sees of the model.
+            max_lanes: lanes that can draft at once.
+        """
+        return DecoderContext(
+            clock=self.clock, model=model, max_lanes=max_lanes, max_draft_tokens=MAX_DRAFT_TOKENS
+        )
+
+    def opened(
+        self, target: TargetModel | None = None, *, max_lanes: int = MAX_LANES
+    ) -> "closing[SpeculativeDecoder]":
+        """Return a decoder that is closed at the end of a `with` block, or end the test if it refuses all models.
 
         Args:
             target: model to guess for, None for a new one.
             max_lanes: lanes that can draft at once.
         """
-        return DecoderContext(
-            clock=self.clock,
-            model=self.model_access(target or self.open_target()),
-            max_lanes=max_lanes,
-            max_draft_tokens=MAX_DRAFT_TOKENS,
-        )
-
-    def opened(self, context: DecoderContext | None = None) -> "closing[SpeculativeDecoder]":
-        """Return a decoder that is closed at the end of a `with` block, or end the test if it refuses the model."""
+        model = target or self.open_target()
+        access = self.model_access(model)
         try:
-            return closing(self.open_decoder(context or self.context()))
+            decoder = self.open_decoder(self.context(access, max_lanes=max_lanes))
+        except SpeculationError:
+            decoder = self._opened_with_head(model, max_lanes)
+        if decoder.uses_hidden_states:
+            states = partial(self.hidden_states, model)
+            decoder = import_module(_HEAD_MODULE).ShownSteps(decoder, states)
+        return closing(decoder)
+
+    def _opened_with_head(self, model: TargetModel, max_lanes: int) -> SpeculativeDecoder:
+        self.requires("torch, for a model with a head", holds=find_spec("torch") is not None)
+        access = ToyAccess(model, import_module(_HEAD_MODULE).ToyHead(model))
+        try:
+            return self.open_decoder(self.context(access, max_lanes=max_lanes))
         except SpeculationError as refusal:
-            self.not_applicable(f"it refuses the model of the suite: {refusal}")
+            reason = str(refusal).partition(". ")[0]
+            self.not_applicable(f"it refuses the suite's models: {reason}")
 
     def attempt(self, what: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Return the result of a call; fail the requirement if it raises.

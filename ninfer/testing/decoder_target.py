@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, Final, Protocol
 
+from ninfer.api import DraftHead
+
 FAMILY: Final = "conformance-toy"
 _LARGEST_LOGIT: Final = 3
 _MULTIPLIER: Final = 6_364_136_223_846_793_005
@@ -60,15 +62,17 @@ class ToyModel:
 
 
 class ToyAccess:
-    """A `ModelAccess` over any target model: no head for several tokens.
+    """A `ModelAccess` over any target model.
 
     Args:
         module: the model itself.
+        draft_head: its head for several tokens, None for none.
     """
 
-    def __init__(self, module: TargetModel) -> None:
+    def __init__(self, module: TargetModel, draft_head: DraftHead | None = None) -> None:
         """Keep the model."""
         self._module = module
+        self._draft_head = draft_head
 
     @property
     def family(self) -> str:
@@ -82,8 +86,13 @@ class ToyAccess:
 
     @property
     def has_mtp_head(self) -> bool:
-        """False: it has none."""
-        return False
+        """True if it has a head for several tokens."""
+        return self._draft_head is not None
+
+    @property
+    def draft_head(self) -> DraftHead | None:
+        """That head."""
+        return self._draft_head
 
     @property
     def module(self) -> Any:  # noqa: ANN401 - as in the contract

@@ -102,16 +102,19 @@ def _touching_name(function: BuiltinFunctionType) -> str:
     return function.__qualname__ if is_touching or is_sleep else ""
 
 
-def bytes_kept_by(call: Callable[[], object]) -> int:
+def bytes_kept_by(warm_up: Callable[[], object], call: Callable[[], object]) -> int:
     """Return by how many bytes the memory of Python objects grew over a call; garbage does not count.
 
     Args:
-        call: what to measure; warm up what may fill up before.
+        warm_up: called before, to fill what may fill up. Watched too, so that what the call merely replaces is not
+            taken for growth.
+        call: what to measure.
     """
     was_tracing = tracemalloc.is_tracing()
     if not was_tracing:
         tracemalloc.start()
     try:
+        warm_up()
         gc.collect()
         before, _ = tracemalloc.get_traced_memory()
         call()

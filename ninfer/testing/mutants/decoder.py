@@ -168,15 +168,22 @@ class KeepsLanesOpen(SoundDecoder):
 
 
 class FilesClosedLanes(SoundDecoder):
-    """Puts closed lanes aside."""
+    """Puts the texts of closed lanes aside."""
 
     def __init__(self, context: DecoderContext) -> None:
         super().__init__(context)
-        self._closed: list[SoundLane] = []
+        self._texts: dict[int, tuple[int, ...]] = {}
+        self._closed: list[tuple[int, ...]] = []
+
+    @override
+    def guesses(self, request: DraftRequest) -> tuple[int, ...]:
+        self._texts[request.lane] = tuple(request.token_ids)
+        return super().guesses(request)
 
     @override
     def close_lane(self, lane: int) -> None:
-        self._closed.append(self.lanes.pop(lane))
+        super().close_lane(lane)
+        self._closed.append(self._texts.pop(lane, ()))
 
 
 class OneLaneTooFew(SoundDecoder):

@@ -1,4 +1,4 @@
-"""The decoder `mtp` passes the suite of decoders, as far as it applies to the suite's model without a head."""
+"""The decoder `mtp` passes the suite of decoders, over the toy head of the suite."""
 
 from ninfer_spec_mtp.plugin import ninfer_speculative_decoders
 from typing_extensions import override
