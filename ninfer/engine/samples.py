@@ -1,7 +1,8 @@
 """The engine's numbers as samples for Prometheus. Reads counters, changes nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from ninfer.cache.retention import Retentions
 from ninfer.cache.tier_counters import TierCounters
 from ninfer.engine.engine import EngineLoop
 from ninfer.obs.metrics import MetricSample
@@ -85,6 +86,34 @@ def _tier_samples(loop: EngineLoop) -> Iterator[MetricSample]:
             yield MetricSample(name=name, kind="gauge", help=text, value=value, labels=labels)
     for handle in transfers.handles:
         yield from _counter_samples(handle.name, handle.counters)
+    yield from _retention_samples(store.retentions, ["device", *(s.name for s in store.spaces)])
+
+
+def _retention_samples(retentions: Retentions, tiers: Sequence[str]) -> Iterator[MetricSample]:
+    for name, text, values in (
+        ("protected", "Bytes of retained contexts that outrank others.", retentions.protected_bytes),
+        ("protected_budget", "Bytes that may be protected.", retentions.budgets),
+    ):
+        for tier, value in zip(tiers, values, strict=True):
+            yield MetricSample(
+                name=f"ninfer_tier_{name}_bytes",
+                kind="gauge",
+                help=text,
+                value=value,
+                labels={"tier": tier},
+            )
+    for result, value in (
+        ("granted", retentions.num_granted),
+        ("refused", retentions.num_refused),
+        ("expired", retentions.num_expired),
+    ):
+        yield MetricSample(
+            name="ninfer_retentions_total",
+            kind="counter",
+            help="Contexts that were to be retained, by what became of it.",
+            value=value,
+            labels={"result": result},
+        )
 
 
 def _counter_samples(tier: str, counters: TierCounters) -> Iterator[MetricSample]:
