@@ -195,3 +195,46 @@ def test_two_discoveries_do_not_influence_each_other(site, install):
 def test_installed_builtins_come_through_the_same_group():
     names = [record.name for record in discover()]
     assert "builtin" in names
+
+
+def test_an_entry_point_that_names_an_object_is_told_what_to_write(site, install):
+    info = install("bad")
+    (info / "entry_points.txt").write_text("[ninfer]\nbad = toy_bad:plugin\n")
+    message = problem_of(site, Phase.IMPORT)
+    assert message.endswith("the entry point names an object, write 'toy_bad'")
+
+
+def test_a_module_that_puts_something_else_in_its_place_is_refused(site, install):
+    install("bad", "import sys\nsys.modules[__name__] = 7\n")
+    assert problem_of(site, Phase.IMPORT) == "toy_bad put a int in its own place"
+
+
+def test_damaged_metadata_of_one_distribution_does_not_hide_the_others(site, install):
+    install("good")
+    info = install("bad")
+    (info / "entry_points.txt").write_text("[ninfer]\nthis is no entry point\n")
+    bad, good = sorted(discover(path=[str(site)]), key=lambda record: record.name)
+    assert good.state is PluginState.LOADED
+    assert bad.problems[0].phase is Phase.DISCOVER
+    assert bad.problems[0].message.startswith("entry_points.txt cannot be read: ")
+    assert bad.name == bad.distribution == "dist-bad"
+
+
+def test_a_hook_that_exits_is_a_problem_of_its_plugin(site, install):
+    install("bad", f"{HEAD}\n@hookimpl\ndef ninfer_storage_tiers():\n    raise SystemExit(3)\n")
+    assert problem_of(site, Phase.RESULT) == "ninfer_storage_tiers raised SystemExit: 3"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ("kind='device'", "kind has a meaning of its own in ninfer.toml for a tier"),
+        ("summary=None", "summary is a value of type NoneType, not a sentence"),
+    ],
+)
+def test_words_of_the_configuration_are_no_kinds_and_summaries_are_text(
+    site, install, changes, message
+):
+    body = f"\n@hookimpl\ndef ninfer_storage_tiers():\n    return [tier({changes})]\n"
+    install("bad", HEAD + body)
+    assert message in problem_of(site, Phase.RESULT)
