@@ -13,6 +13,7 @@ from ninfer.cli.conformance import conformance
 from ninfer.cli.plugin_new import plugin_app
 from ninfer.cli.plugins import plugins_app
 from ninfer.cli.serve import serve
+from ninfer.cli.simulate import simulate
 
 app = typer.Typer(
     name="ninfer",
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 app.command()(serve)
 app.command()(conformance)
+app.command()(simulate)
 app.add_typer(plugins_app)
 app.add_typer(plugin_app)
 app.add_typer(config_app)

@@ -1,0 +1,1 @@
+"""Replays traces through the real context store, planner and policies, with costs instead of tensors."""
