@@ -38,7 +38,7 @@ class SharedDictTier(DictTier):
 
     def delete(self, keys):
         results = super().delete(keys)
-        self.deleted += [key for key, was_there in zip(keys, results, strict=True) if was_there]
+        self.deleted += keys
         self.shared.log += [
             (self, key, False) for key, was_there in zip(keys, results, strict=True) if was_there
         ]

@@ -91,10 +91,10 @@ def test_deletions_are_forgotten_without_deleting_again():
     ends = {key: ImageHeader.unpack(shared.images[key][0]).end_tokens for key in shared.images}
     writer.tiers[0].delete(sorted(ends, key=ends.__getitem__, reverse=True))
     settle(reader)
+    reader.transfers.close(5.0)
     assert reader.store.ledgers[0].used_bytes == 0
     assert list(reader.store.tree.nodes()) == []
     assert reader.tiers[0].deleted == []
-    reader.close()
     writer.close()
 
 
@@ -163,8 +163,8 @@ def test_strays_are_deleted_when_old_and_in_the_way(monkeypatch):
     for _ in range(3):
         settle(reader)
     assert reader.manager.shared.num_strays == 0
-    assert len(reader.tiers[0].deleted) == num_stored - 1
     closed(writer, reader)
+    assert len(reader.tiers[0].deleted) == num_stored - 1
 
 
 def test_a_cut_log_makes_everything_known_again():

@@ -1,6 +1,7 @@
 """The connection to the server: round trips, time limits, pauses after failures. Knows nothing about images."""
 
 import logging
+import secrets
 from collections.abc import Sequence
 from threading import Lock
 from typing import Any, Final
@@ -45,6 +46,7 @@ class Link:
         """Connect nothing yet."""
         url = f"unix://{socket}" if socket else config.url
         self.place = _place(url)
+        self.client_name = f"ninfer-{secrets.token_hex(4)}"
         self.num_failures = 0
         self._clock = clock
         self._tier_name = tier_name
@@ -54,7 +56,8 @@ class Link:
         self._until_s = 0.0
         self._problem = ""
         try:
-            self._client = redis.Redis.from_url(url, **_options(config, url))
+            options = _options(config, url)
+            self._client = redis.Redis.from_url(url, client_name=self.client_name, **options)
         except (ValueError, TypeError) as error:
             msg = f"redis tier {tier_name!r}: url: {error}"
             raise ConfigError(msg) from error
@@ -133,7 +136,6 @@ def _options(config: RedisConfig, url: str) -> dict[str, Any]:
         "socket_connect_timeout": config.connect_timeout_s,
         "socket_read_size": _READ_BYTES,
         "retry": Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,)),
-        "client_name": "ninfer",
     }
     if url.startswith("unix://"):
         options.pop("socket_connect_timeout")

@@ -7,16 +7,13 @@ import subprocess
 import tempfile
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from ninfer.api import TierUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +41,7 @@ class OwnServer:
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self._end: Callable[[], object] = lambda: None
+        self._end: weakref.finalize[..., OwnServer] = weakref.finalize(self, _nothing)
         note = folder / _SOCKET_NOTE
         self.socket = note.read_text(encoding="utf-8", errors="replace") if note.exists() else ""
         if self.socket and self._answers():
@@ -102,13 +99,25 @@ class OwnServer:
         finally:
             client.close()
 
-    def stop(self) -> None:
-        """End the server; its data stay in the folder."""
+    def stop(self, client_name: str) -> None:
+        """End the server unless another tier uses it; its data stay in the folder.
+
+        Args:
+            client_name: name of the connections that were just closed.
+        """
         client = self._client()
         with contextlib.suppress(redis.RedisError):
+            names = {str(other["name"]) for other in client.client_list()}
+            if any(name.startswith("ninfer-") and name != client_name for name in names):
+                self._end.detach()
+                return
             client.execute_command("SHUTDOWN", "NOSAVE")  # type: ignore[no-untyped-call]
         client.close()
         self._end()
+
+
+def _nothing() -> None:
+    """End nothing: the server is not ours."""
 
 
 def _end(process: "subprocess.Popen[bytes]", folder: Path) -> None:

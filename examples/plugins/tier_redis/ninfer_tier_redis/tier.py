@@ -324,7 +324,7 @@ class RedisTier(StorageTier):
         self._is_closed = True
         self._store.link.close()
         if self._own is not None:
-            self._own.stop()
+            self._own.stop(self._store.link.client_name)
 
     def _guard(self, call: Callable[[], T], otherwise: Callable[[str], T]) -> T:
         """Return what a call returns; `otherwise` of the reason if the server does not answer or refuses."""

@@ -1,6 +1,7 @@
 """The Redis tier on a real server: what it promises in normal operation, alone and shared."""
 
 import threading
+from pathlib import Path
 
 import pytest
 from ninfer_tier_redis.config import RedisConfig
@@ -209,9 +210,28 @@ def test_wrong_settings_are_named(settings, problem):
 
 def test_provider_offers_a_private_server_as_sample(tmp_path, opened, kit):
     (provider,) = ninfer_storage_tiers()
-    config = provider.sample_config(tmp_path)
-    tier = opened(**config.model_dump(exclude={"url", "capacity", "timeout_s"}))
+    sample = provider.sample_config(tmp_path).model_dump(exclude={"url", "capacity", "timeout_s"})
+    tier = opened(**sample)
     kit.put(tier, "a", b"1")
     tier.close()
-    tier = opened(**config.model_dump(exclude={"url", "capacity", "timeout_s"}))
-    assert kit.read(tier, "a", 1)[2] == b"1"
+    tier, other = opened(**sample), opened(**sample)
+    assert kit.read(other, "a", 1)[2] == b"1"
+    tier.close()
+    assert kit.read(other, "a", 1)[2] == b"1", "the last one ends the server"
+    socket = Path(other._own.socket)
+    other.close()
+    assert not socket.exists()
+    assert kit.read(opened(**sample), "a", 1)[2] == b"1"
+
+
+def test_damaged_data_of_a_private_server_are_put_aside(tmp_path, opened, kit):
+    (provider,) = ninfer_storage_tiers()
+    sample = provider.sample_config(tmp_path).model_dump(exclude={"url", "capacity", "timeout_s"})
+    tier = opened(**sample)
+    kit.put(tier, "a", b"1")
+    tier.close()
+    (log,) = (tmp_path / "redis" / "appendonlydir").glob("*.incr.aof")
+    log.write_bytes(b"no commands at all")
+    tier = opened(**sample)
+    assert kit.put(tier, "b", b"1") is PutStatus.STORED
+    assert (tmp_path / "redis" / "appendonlydir.damaged0").exists()
