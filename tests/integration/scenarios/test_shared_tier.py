@@ -208,6 +208,35 @@ def test_a_tier_that_hangs_while_it_is_asked_stops_nobody():
     closed(writer, reader)
 
 
+def test_pages_that_are_on_the_device_already_get_their_replica():
+    _, (writer, reader) = fleet(200)
+    prompt = tokens("A", 700)
+    reader.tiers[0].refuses = True
+    asked(reader, prompt)
+    reader.settle()
+    reader.tiers[0].refuses = False
+    assert reader.store.ledgers[0].used_bytes == 0
+    asked(writer, prompt)
+    settle(writer, reader)
+    assert reader.store.ledgers[0].used_bytes == reader.tiers[0].usage().used_bytes > 0
+    assert reader.store.ledgers[0].foreign_bytes == 0
+    closed(writer, reader)
+
+
+def test_an_engine_gives_up_what_another_stored_when_it_needs_the_room():
+    shared, (writer, reader) = fleet(14)
+    Session(writer, "A", 700).turn()
+    settle(writer, reader)
+    old = set(shared.images)
+    for name in "BC":
+        asked(reader, tokens(name, 600))
+    reader.flush()
+    settle(writer, reader)
+    assert len(old & set(shared.images)) < len(old) / 2
+    assert len(set(shared.images) - old) > 5
+    closed(writer, reader)
+
+
 def test_images_that_others_took_are_no_fault_of_the_tier():
     shared, (writer, reader) = fleet(200)
     Session(writer, "A", 1200).turn()
