@@ -146,7 +146,10 @@ class SpeculativeDecoder(ABC):
 
     @abstractmethod
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        """Return one draft per request, in order, each of at most `max_tokens` tokens."""
+        """Return one draft per request, in order, each of at most `max_tokens` tokens.
+
+        What is guessed depends on the lane's tokens alone; verdicts may change how many tokens are guessed.
+        """
 
     def follow(self, lanes: Sequence[LaneRows], hidden: Any) -> None:  # noqa: ANN401 - the contract has no tensors
         """See what a step computed, prompts as well as accepted tokens, each token once or again after a resume.
@@ -158,7 +161,7 @@ class SpeculativeDecoder(ABC):
         """
 
     def verified(self, verdicts: Sequence[Verdict]) -> None:
-        """Learn which drafts were accepted."""
+        """Learn which drafts were accepted; a lane may have been closed since, if its request ended in that step."""
 
     def close(self) -> None:
         """Release what was opened."""

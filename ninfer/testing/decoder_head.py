@@ -17,8 +17,9 @@ _MEMORY_MODULUS: Final = 251
 class ToyHead:
     """A `DraftHead` that is often right, and whose results depend on every token that it was shown of a lane.
 
-    A row of hidden states is `[token before, last token, memory]`. What the head remembers of a position lies in the
-    page of that position, so rows that belong to another lane or to rejected guesses lead to other guesses.
+    A row of hidden states is `[token before, last token, memory]`, memory 0 if it is the model's own. What the head
+    remembers of a position depends on that row and lies in the page of that position, so rows of another lane, of rejected
+    guesses or of guesses that were accepted but not shown again lead to other guesses.
 
     Args:
         model: whose tokens are guessed.
@@ -36,9 +37,9 @@ class ToyHead:
         for lane in lanes:
             result: list[float] = []
             for position, token in enumerate(lane.token_ids, start=lane.start_tokens):
-                _, last, _ = next(rows)
+                _, last, guessed = next(rows)
                 before = self._memory.get(_slot(lane.runs, position - 1), 0) if position > 1 else 0
-                remembered = (before * 31 + token + 1) % _MEMORY_MODULUS
+                remembered = int(before * 31 + token + 1 + guessed) % _MEMORY_MODULUS
                 self._memory[_slot(lane.runs, position)] = remembered
                 result = [last, token, remembered]
             results.append(result)
