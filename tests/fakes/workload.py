@@ -8,7 +8,6 @@ from tests.fakes.dict_tier import DictTier
 from tests.fakes.harness import Harness
 from tests.fakes.model import PAGE_BYTES
 
-
 RETENTIONS = [
     None,
     None,
@@ -61,6 +60,7 @@ def run_workload(seed, *, num_requests=14, make=None, policies=None):
         "shared_chunk": rng.choice([8, 16, 64]),
         "policy": rng.choice(policies),
         "vocab": rng.choice([2, 4, 50]),
+        "first_rung": rng.choice([64, 128, 1024]),
     }
     make = make or Harness
     harness = make(tiers=tiny_tiers(rng), **options)
