@@ -1,5 +1,8 @@
 """The Redis tier on a real server: what it promises in normal operation, alone and shared."""
 
+import shutil
+import socket
+import subprocess
 import threading
 from pathlib import Path
 
@@ -10,6 +13,12 @@ from ninfer_tier_redis.record import MAX_VALUE_BYTES
 from pydantic import ValidationError
 
 from ninfer.api import ConfigError, PutStatus, ReadStatus, TierClosed, TierUnavailable
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def test_images_come_back_also_after_reopening(opened, kit):
@@ -191,6 +200,29 @@ def test_password_is_needed_and_never_told(server, opened, kit, tmp_path):
     assert "s3cret" not in repr(RedisConfig(password="s3cret"))
 
 
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_tls_checks_the_certificate(server, opened, kit, tmp_path):
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1"]
+        + ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+        + ["-keyout", str(key), "-out", str(certificate)],
+        check=True,
+        capture_output=True,
+    )
+    client = server.client()
+    client.config_set(
+        "tls-cert-file", str(certificate), "tls-key-file", str(key), "tls-auth-clients", "no"
+    )
+    client.config_set("tls-port", port := free_port())
+    url = f"rediss://localhost:{port}/0"
+    with pytest.raises(TierUnavailable, match="certificate"):
+        opened(url=url)
+    tier = opened(url=url, tls_ca_file=certificate)
+    assert kit.put(tier, "a", bytes(100_000)) is PutStatus.STORED
+    assert kit.read(opened(url=url, tls_verify=False), "a", 100_000)[0] is ReadStatus.READ
+
+
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
@@ -218,9 +250,9 @@ def test_provider_offers_a_private_server_as_sample(tmp_path, opened, kit):
     assert kit.read(other, "a", 1)[2] == b"1"
     tier.close()
     assert kit.read(other, "a", 1)[2] == b"1", "the last one ends the server"
-    socket = Path(other._own.socket)
+    place = Path(other._own.socket)
     other.close()
-    assert not socket.exists()
+    assert not place.exists()
     assert kit.read(opened(**sample), "a", 1)[2] == b"1"
 
 
