@@ -2,6 +2,7 @@
 
 from abc import ABC, ABCMeta, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from pathlib import Path
 from types import MappingProxyType, new_class
 from typing import Any, ClassVar, NoReturn, Self, TypeVar, cast
@@ -230,5 +231,7 @@ def shown(value: object) -> str:
         return f"{type(value).__name__}: {value}"
     if isinstance(value, type):
         return value.__name__
+    if isinstance(value, Enum):
+        return value.name
     text = repr(value)
     return text if len(text) <= 300 else f"{text[:300]}..."

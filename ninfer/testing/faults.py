@@ -17,6 +17,7 @@ from ninfer.api import (
     ReadStatus,
     StorageTier,
     TierCapabilities,
+    TierChanges,
     TierUsage,
 )
 
@@ -139,6 +140,10 @@ class WrappedTier(StorageTier):
     @override
     def records(self) -> Iterator[ImageRecord]:
         return self.inner.records()
+
+    @override
+    def changes(self, cursor: bytes, limit: int) -> TierChanges:
+        return self.inner.changes(cursor, limit)
 
     @override
     def view(self, key: ImageKey) -> tuple[bytes, memoryview] | None:

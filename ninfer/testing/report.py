@@ -36,10 +36,10 @@ class Outcome:
     def lines(self) -> list[str]:
         """Return the outcome for people: one line, and indented ones below it if it failed."""
         verdict = "FAIL" if self.verdict is Verdict.FAIL else self.verdict.value
-        line = f"  {self.requirement_id:<10}{verdict:<6}{self.sentence}"
+        line = f"  {self.requirement_id:<12}{verdict:<6}{self.sentence}"
         if self.verdict is not Verdict.FAIL:
             return [line + (f"  ({self.reason})" if self.reason else "")]
-        indent = " " * 18
+        indent = " " * 20
         return [line, *(indent + text for text in (*self.reason.splitlines(), *self.example))]
 
     def to_data(self) -> dict[str, object]:

@@ -3,6 +3,7 @@
 import pytest
 
 from ninfer.testing.mutants.file_tier import FileTier
+from ninfer.testing.mutants.shared_tier import SharedFileTier
 from ninfer.testing.mutants.tiers import TIER_MUTANTS, suite_on
 from ninfer.testing.report import Verdict
 from ninfer.testing.runner import run_suites
@@ -12,7 +13,7 @@ from ninfer.testing.tier import StorageTierSuite
 @pytest.fixture(scope="module")
 def outcomes():
     """Verdicts on the correct tier and on all mutants, in one run of the suite in its quick profile."""
-    tiers = [FileTier, *TIER_MUTANTS]
+    tiers = [FileTier, SharedFileTier, *TIER_MUTANTS]
     return run_suites({tier.__name__: suite_on(tier) for tier in tiers})
 
 
@@ -24,11 +25,17 @@ def test_every_requirement_has_a_mutant():
     assert list(TIER_MUTANTS.values()) == list(StorageTierSuite.requirements)
 
 
-def test_a_correct_tier_passes(outcomes):
-    found = outcomes["FileTier"]
+NOT_APPLICABLE = {
+    FileTier: ["TIER-26", "TIER-39", "TIER-40", "TIER-41"],
+    SharedFileTier: ["TIER-22", "TIER-23", "TIER-24", "TIER-26"],
+}
+
+
+@pytest.mark.parametrize("tier", NOT_APPLICABLE, ids=lambda tier: tier.__name__)
+def test_a_correct_tier_passes(outcomes, tier):
+    found = outcomes[tier.__name__]
     assert [o.reason for o in found if o.verdict is Verdict.FAIL] == []
-    not_applicable = ["TIER-20", "TIER-26"]  # they are for tiers that promise less
-    assert ids_of(found, Verdict.NOT_APPLICABLE) == not_applicable
+    assert ids_of(found, Verdict.NOT_APPLICABLE) == NOT_APPLICABLE[tier]
     assert len(found) == len(StorageTierSuite.requirements)
 
 

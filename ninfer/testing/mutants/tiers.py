@@ -8,6 +8,7 @@ from typing import Final
 from ninfer.api import StorageTier
 from ninfer.testing.faults import StorageFaults
 from ninfer.testing.mutants.file_tier import FileTier
+from ninfer.testing.mutants.shared_tier import SHARING_MUTANTS
 from ninfer.testing.mutants.tier_contents import CONTENTS_MUTANTS
 from ninfer.testing.mutants.tier_lifetime import LIFETIME_MUTANTS
 from ninfer.testing.mutants.tier_room import ROOM_MUTANTS
@@ -17,6 +18,7 @@ TIER_MUTANTS: Final[Mapping[type[FileTier], str]] = MappingProxyType({
     **CONTENTS_MUTANTS,
     **ROOM_MUTANTS,
     **LIFETIME_MUTANTS,
+    **SHARING_MUTANTS,
 })
 """Mutant -> the one requirement that it fails."""
 

@@ -39,7 +39,7 @@ class TierAccess(TierHarness):
 
     @requirement("TIER-20")
     def test_what_is_not_promised_is_refused(self) -> None:
-        """Without `enumerable` or `addressable`, their methods raise Unsupported."""
+        """Without `enumerable`, `addressable` or `shared`, their methods raise Unsupported."""
         tier = self.in_use()
         key = key_of("resident")
         refused: dict[str, Callable[[], object]] = {}
@@ -49,8 +49,10 @@ class TierAccess(TierHarness):
             refused["view"] = lambda: tier.view(key)
             refused["allocate"] = lambda: tier.allocate(key_of("new"), b"header", 10)
             refused["commit"] = lambda: tier.commit(key_of("new"))
+        if not tier.capabilities.shared:
+            refused["changes"] = lambda: tier.changes(b"", 10)
         if not refused:
-            self.not_applicable("the tier promises both, see TIER-21 to TIER-24")
+            self.not_applicable("the tier promises all of it")
         for name, call in refused.items():
             self.expect_raises(f"{name} of a tier that does not promise it", Unsupported, call)
 

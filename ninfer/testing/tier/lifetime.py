@@ -174,6 +174,8 @@ class TierLifetime(TierHarness):
             calls["view"] = lambda: tier.view(key)
             calls["allocate"] = lambda: tier.allocate(key_of("late"), b"header", 10)
             calls["commit"] = lambda: tier.commit(key)
+        if tier.capabilities.shared:
+            calls["changes"] = lambda: tier.changes(b"", 10)
         tier.close()
         tier.close()
         for name, call in calls.items():

@@ -10,11 +10,19 @@ from ninfer.testing.tier.harness import content_of, key_of
 from ninfer.testing.tier.lifetime import TierLifetime
 from ninfer.testing.tier.machine import TierMachine
 from ninfer.testing.tier.room import TierRoom
+from ninfer.testing.tier.sharing import TierSharing
 from ninfer.testing.tier.threads import TierThreads
 
 
 class StorageTierSuite(
-    TierContents, TierRoom, TierAccess, TierLifetime, TierDamage, TierBrokenStorage, TierThreads
+    TierContents,
+    TierRoom,
+    TierAccess,
+    TierLifetime,
+    TierDamage,
+    TierBrokenStorage,
+    TierThreads,
+    TierSharing,
 ):
     """All requirements of a storage tier.
 

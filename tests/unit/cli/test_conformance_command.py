@@ -72,8 +72,8 @@ def test_a_conformant_plugin_exits_with_0_and_says_what_was_looked_at(ninfer, in
     assert result.exit_code == 0, result.output
     first, deletes, durable, last, _ = result.stdout.splitlines()
     assert first == "tier 'toy' from acme-toy 2.5"
-    assert deletes.startswith("  TIER-08   ok    `delete` tells")
-    assert durable.startswith("  TIER-26   n/a   ")
+    assert deletes.startswith("  TIER-08     ok    `delete` tells")
+    assert durable.startswith("  TIER-26     n/a   ")
     assert durable.endswith("(needs a tier that is not durable)")
     assert last == "  conformant: 1 ok, 1 n/a"
 
@@ -82,7 +82,7 @@ def test_a_plugin_that_breaks_a_requirement_exits_with_1_and_says_how(ninfer, in
     install(TIER)
     result = ninfer("conformance", "tier", "leaky", *QUICK, "--json", "out.json")
     assert result.exit_code == 1
-    assert "  TIER-08   FAIL  " in result.stdout
+    assert "  TIER-08     FAIL  " in result.stdout
     assert "TIER-08: answers of delete: got [True, False, True, True], expected" in result.stdout
     assert "NOT conformant: 1 fail, 1 n/a" in result.stdout
     data = json.loads((folder / "out.json").read_text())
