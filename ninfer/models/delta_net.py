@@ -93,22 +93,21 @@ class DeltaNet:
         states = slots[stepped.slots]
         is_in_place = isinstance(stepped.slots, slice)
         window_rows = windows.shape[1]
-        outputs = torch.empty_like(values)
-        for row, (count, ended, kept) in enumerate(stepped.steps):
-            outputs[:count, row] = delta_step(
-                states[:count],
-                heads[:count, row],
-                values[:count, row],
-                decay=decay[:count, row],
-                beta=beta[:count, row],
-            )
+        inputs = zip(
+            heads.unbind(1), values.unbind(1), decay.unbind(1), beta.unbind(1), strict=True
+        )
+        outputs = []
+        for row, (parts, (count, ended, kept)) in enumerate(
+            zip(inputs, stepped.steps, strict=True)
+        ):
+            outputs.append(_step(states, parts, count))
             window = seen[:, row + 1 : row + 1 + window_rows]
             for keeping in (ended, kept):
                 if keeping is not None:
                     store(windows, keeping.slots, window[keeping.lanes])
                     if keeping is kept or not is_in_place:
                         store(slots, keeping.slots, states[keeping.lanes])
-        return outputs
+        return outputs[0].unsqueeze(1) if longest == 1 else torch.stack(outputs, dim=1)
 
     def _chunked(self, plan: StatePlan, segment: Segment, rows: "_Rows", heads_out: Tensor) -> None:
         """Compute a long segment into its rows of `heads_out`."""
@@ -144,6 +143,18 @@ class DeltaNet:
             heads.view(num_lanes, num_rows, 2, config.num_key_heads, config.key_dim),
             values.view(num_lanes, num_rows, config.num_value_heads, config.value_dim),
         )
+
+
+def _step(states: Tensor, parts: tuple[Tensor, Tensor, Tensor, Tensor], count: int) -> Tensor:
+    """Compute one row of the first `count` lanes; the other lanes' results are zeros."""
+    missing = len(states) - count
+    if missing:
+        states = states[:count]
+        heads, values, decay, beta = (part[:count] for part in parts)
+        output = delta_step(states, heads, values, decay=decay, beta=beta)
+        return functional.pad(output, (0, 0, 0, 0, 0, missing))
+    heads, values, decay, beta = parts
+    return delta_step(states, heads, values, decay=decay, beta=beta)
 
 
 @dataclass(frozen=True, slots=True)
