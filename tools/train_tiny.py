@@ -1,6 +1,7 @@
 """Trains `tiny-hybrid`, or exports what has been trained.
 
-python tools/train_tiny.py --minutes 60 --resume DIR        train, or go on training; DIR is outside the repository
+python tools/train_tiny.py --minutes 60 --resume DIR        train, or go on training; DIR is outside the repository; a file
+                                                                DIR/stop ends it early
 python tools/train_tiny.py --resume DIR --export FOLDER     write config, weights, tokenizer, template, model card
 """
 
@@ -103,7 +104,9 @@ def work(rank: int, arguments: argparse.Namespace, meeting: str) -> None:
             trainer.save(file)
             saved = time.monotonic()
 
-    trainer.train(seconds=arguments.minutes * 60, every=every)
+    end = time.monotonic() + arguments.minutes * 60
+    stop = arguments.resume / "stop"
+    trainer.train(goes_on=lambda: time.monotonic() < end and not stop.exists(), every=every)
     if rank == 0:
         trainer.save(file)
     if meeting:

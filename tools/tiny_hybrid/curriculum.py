@@ -33,7 +33,7 @@ class Stage:
 
 STAGES: Final = (
     Stage(
-        num_tokens=3_000_000,
+        num_tokens=700_000,
         lengths=(96, 192),
         haystack_tokens=512,
         chat_tokens=512,
@@ -41,42 +41,53 @@ STAGES: Final = (
         stretch=Stretch(),
     ),
     Stage(
-        num_tokens=1_500_000,
-        lengths=(128, 512),
-        haystack_tokens=2048,
+        num_tokens=600_000,
+        lengths=(96, 384),
+        haystack_tokens=1024,
         chat_tokens=512,
-        stretch=Stretch(0.5, 0.3),
-    ),
-    Stage(num_tokens=1_500_000, lengths=(200, 1024), stretch=Stretch(0.6, 0.5)),
-    Stage(
-        num_tokens=2_000_000,
-        lengths=(300, 2048),
-        stretch=Stretch(0.6, 0.5),
-        rate=(1.0, 0.8),
+        stretch=Stretch(0.3, 0.2),
     ),
     Stage(
-        num_tokens=2_500_000,
-        lengths=(512, 4096),
+        num_tokens=800_000,
+        lengths=(128, 1024),
+        haystack_tokens=1536,
+        chat_tokens=512,
+        stretch=Stretch(0.5, 0.4),
+    ),
+    Stage(
+        num_tokens=1_200_000,
+        lengths=(160, 2048),
+        haystack_tokens=2048,
+        chat_tokens=1024,
         stretch=Stretch(0.6, 0.5),
-        rate=(0.8, 0.6),
+        rate=(1.0, 0.9),
     ),
     Stage(
         num_tokens=3_000_000,
-        lengths=(1024, 8192),
-        haystack_tokens=8192,
+        lengths=(256, 4096),
+        haystack_tokens=4096,
         chat_tokens=2048,
         stretch=Stretch(0.6, 0.5),
-        rate=(0.6, 0.3),
+        rate=(0.9, 0.8),
     ),
     Stage(
         num_tokens=4_000_000,
-        lengths=(2048, 16384),
-        haystack_tokens=16384,
+        lengths=(384, 8192),
+        haystack_tokens=8192,
         chat_tokens=4096,
         stretch=Stretch(0.6, 0.5),
-        rate=(0.3, 0.02),
+        rate=(0.8, 0.5),
+    ),
+    Stage(
+        num_tokens=6_000_000,
+        lengths=(512, 16384),
+        haystack_tokens=16384,
+        chat_tokens=8192,
+        stretch=Stretch(0.6, 0.5),
+        rate=(0.5, 0.02),
     ),
 )
+"""How `tiny-hybrid` was trained."""
 
 
 def stage_at(num_tokens: int) -> tuple[Stage, float] | None:

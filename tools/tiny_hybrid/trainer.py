@@ -78,15 +78,16 @@ class Trainer:
         self._muon = Muon(muon)
         self._adam = torch.optim.AdamW(adam, lr=ADAM_RATE, betas=(0.9, 0.98), weight_decay=0.0)
 
-    def train(self, *, seconds: float, every: Callable[["Trainer", Stage], None]) -> None:
-        """Take steps until the time or the curriculum is over.
+    def train(
+        self, *, goes_on: Callable[[], bool], every: Callable[["Trainer", Stage], None]
+    ) -> None:
+        """Take steps until the curriculum is over or one of the processes wants to stop.
 
         Args:
-            seconds: bound on time.
+            goes_on: asked before each step.
             every: called after each step.
         """
-        end = time.monotonic() + seconds
-        while self._agreed(time.monotonic() < end):
+        while self._agreed(goes_on()):
             found = stage_at(self.progress.num_tokens)
             if found is None:
                 return
