@@ -13,9 +13,9 @@ from ninfer.core.plugin_guard import PluginGuard
 from ninfer.core.plugin_identity import PluginIdentity
 from ninfer.engine.plugin_watch import PluginWatch
 from ninfer.engine.service import EngineService
-from ninfer.obs.clock import FakeClock
 from ninfer.obs.model_info import ModelInfo
 from ninfer.sched.decoder_handle import DecoderHandle
+from ninfer.testing.clock import FakeClock
 from tests.integration.scenarios.conversation import VOCAB, Session, ended, engine, host
 
 BUDGET_S = 0.05

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from ninfer.core.retention import Retention, RetentionMode
-from ninfer.obs.clock import FakeClock
+from ninfer.testing.clock import FakeClock
 from tests.fakes.dict_tier import DictTier
 from tests.fakes.harness import Harness
 from tests.fakes.model import PAGE_BYTES

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from ninfer.core.plugin_guard import FORGIVENESS, PluginGuard, WrongAnswer
 from ninfer.core.plugin_identity import PluginIdentity
 from ninfer.engine.plugin_watch import HANG_S, PluginWatch
-from ninfer.obs.clock import FakeClock
+from ninfer.testing.clock import FakeClock
 
 IDENTITY = PluginIdentity(
     family="policy", name="x", plugin="acme_plugin", distribution="acme-plugin 1.2"

@@ -8,7 +8,7 @@ from ninfer.core.step import LaneChunk, StepPlan
 from ninfer.exec.runner import ModelRunner
 from ninfer.kernels.kv_pool import KvPool
 from ninfer.models.random_model import random_model, tiny_config
-from ninfer.obs.clock import FakeClock
+from ninfer.testing.clock import FakeClock
 
 VOCAB_SIZE = 256
 

@@ -3,7 +3,8 @@ import torch
 
 from ninfer.exec.calibrate import PrefillSpeed, calibrate_prefill
 from ninfer.kernels.kv_pool import KvPool
-from ninfer.obs.clock import FakeClock, SystemClock
+from ninfer.obs.clock import SystemClock
+from ninfer.testing.clock import FakeClock
 
 
 class PricedModel:

@@ -8,7 +8,7 @@ from ninfer.core.sampling import SamplingParams
 from ninfer.core.step import PageCopy, StateCopy, StepPlan
 from ninfer.exec.runner import ModelRunner
 from ninfer.kernels.kv_pool import KvPool
-from ninfer.obs.clock import FakeClock
+from ninfer.testing.clock import FakeClock
 from tests.unit.exec.conftest import VOCAB_SIZE, Bench
 
 PROMPT = [3, 14, 15, 92, 65, 35, 89, 79, 32, 38]

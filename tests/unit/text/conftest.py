@@ -7,7 +7,7 @@ import pytest
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
-from ninfer.obs.clock import FakeClock
+from ninfer.testing.clock import FakeClock
 from ninfer.text.gguf_metadata import read_gguf_metadata
 from ninfer.text.tokenizer import Tokenizer
 

@@ -4,7 +4,7 @@ import pytest
 
 from ninfer.api.errors import ModelError
 from ninfer.core.errors import RequestError
-from ninfer.obs.clock import FakeClock
+from ninfer.testing.clock import FakeClock
 from ninfer.text.chat_template import CHATML_TEMPLATE, ChatTemplate
 
 CHATS = [
