@@ -1,4 +1,4 @@
-"""Which suite tests which kind of plugin. Loads a suite when it is asked for: the one of decoders needs torch."""
+"""Which suite tests which kind of plugin. Loads a suite when it is asked for."""
 
 from collections.abc import Mapping
 from importlib import import_module
