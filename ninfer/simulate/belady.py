@@ -24,7 +24,7 @@ def belady_hits(requests: Sequence[TraceRequest], capacity: int) -> list[int]:
     for number, request in enumerate(requests):
         blocks = request.blocks
         num_hits = 0
-        while num_hits < request.num_prompt_blocks and blocks[num_hits] in held:
+        while num_hits < len(blocks) and blocks[num_hits] in held:
             num_hits += 1
         if len(blocks) > capacity:
             hits.append(0)

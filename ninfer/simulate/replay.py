@@ -210,40 +210,31 @@ class _Replay:
     def _serve(self, request: TraceRequest) -> None:
         result, costs = self._result, self._costs
         result.num_requests += 1
-        result.num_blocks += request.num_prompt_blocks
+        result.num_blocks += len(request.blocks)
         result.num_tokens += request.num_prompt_tokens
         result.prefill_s += costs.prefill_s(0, request.num_prompt_tokens)
         if len(request.blocks) > self._store.layout.num_pages - 1:
             result.num_refused += 1
             return
         tokens = self._tokens_of(request)
-        prompt = np.append(tokens[: self._num_prompt_tokens(request)], np.uint32(_END_TOKEN))
+        prompt = np.append(tokens, np.uint32(_END_TOKEN))
         context = self._admit(
             GenerationRequest(
                 request_id=str(result.num_requests),
                 prompt_token_ids=cast("Sequence[int]", prompt),
-                max_tokens=max(0, len(tokens) - len(prompt)),
+                max_tokens=0,
             )
         )
         self._count_hits(request, context)
         self._run(context, tokens)
 
     def _tokens_of(self, request: TraceRequest) -> "np.ndarray[Any, np.dtype[np.uint32]]":
-        """Return the context as tokens of the store; a last prompt block that is filled in part is a part of a page."""
+        """Return a prompt as tokens of the store; a last block that is filled in part is a part of a page."""
         tokens = np.zeros((len(request.blocks), PAGE_SIZE_TOKENS), dtype=np.uint32)
         tokens[:, 0] = request.blocks
-        last_tokens = request.num_prompt_tokens - self._trace.block_tokens * (
-            len(request.blocks) - 1
-        )
-        if request.num_prompt_blocks == len(request.blocks) and last_tokens > 0:
-            missing = max(0, self._trace.block_tokens - last_tokens)
-            num_missing = missing * PAGE_SIZE_TOKENS // self._trace.block_tokens
-            return tokens.reshape(-1)[: tokens.size - num_missing]
-        return tokens.reshape(-1)
-
-    @staticmethod
-    def _num_prompt_tokens(request: TraceRequest) -> int:
-        return request.num_prompt_blocks * PAGE_SIZE_TOKENS
+        missing_tokens = len(request.blocks) * self._trace.block_tokens - request.num_prompt_tokens
+        num_missing = max(0, missing_tokens) * PAGE_SIZE_TOKENS // self._trace.block_tokens
+        return tokens.reshape(-1)[: tokens.size - num_missing]
 
     def _admit(self, request: GenerationRequest) -> LaneContext:
         for _ in range(_MAX_TRIES):

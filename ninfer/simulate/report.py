@@ -62,7 +62,7 @@ def to_data(trace: Trace, costs: Costs, studies: Sequence[Study]) -> dict[str, o
             "name": trace.name,
             "block_tokens": trace.block_tokens,
             "num_requests": len(trace.requests),
-            "num_blocks": sum(request.num_prompt_blocks for request in trace.requests),
+            "num_blocks": sum(len(request.blocks) for request in trace.requests),
             "seconds": trace.requests[-1].time_s,
         },
         "costs": {

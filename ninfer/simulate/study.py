@@ -73,7 +73,7 @@ def optimum(trace: Trace, num_blocks: int, costs: Costs) -> Optimum:
     hits = belady_hits(trace.requests, num_blocks)
     for request, num_hits in zip(trace.requests, hits, strict=True):
         served = min(num_hits * trace.block_tokens, request.num_prompt_tokens)
-        num_asked += request.num_prompt_blocks
+        num_asked += len(request.blocks)
         num_hit += num_hits
         num_tokens += request.num_prompt_tokens
         hit_tokens += served

@@ -12,7 +12,7 @@ from ninfer.api import ConfigError
 from ninfer.core.step import PAGE_SIZE_TOKENS
 
 MOONCAKE_BLOCK_TOKENS: Final = 512
-_DIGESTS: Final = "page_digests"
+_PROMPTS: Final = "prompts"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,14 +21,12 @@ class TraceRequest:
 
     Attributes:
         time_s: since the first request.
-        blocks: its context in blocks: the prompt, then what was generated, as far as the trace knows it.
-        num_prompt_blocks: how many of them are prompt.
-        num_prompt_tokens: prompt length; the last prompt block may be filled in part.
+        blocks: its prompt in blocks; the last may be filled in part.
+        num_prompt_tokens: prompt length; what lies behind the last block is never served.
     """
 
     time_s: float
     blocks: tuple[int, ...]
-    num_prompt_blocks: int
     num_prompt_tokens: int
 
 
@@ -89,7 +87,6 @@ class _Reader:
             TraceRequest(
                 time_s=request.time_s - start_s,
                 blocks=request.blocks,
-                num_prompt_blocks=request.num_prompt_blocks,
                 num_prompt_tokens=request.num_prompt_tokens,
             )
             for request in requests
@@ -107,19 +104,15 @@ class _Reader:
                 raise self._wrong(f"not JSON ({error})") from error
             if not isinstance(record, dict):
                 raise self._wrong("not a JSON object")
-            request = self._request(record)
-            if request is not None:
-                yield request
-
-    def _request(self, record: Mapping[str, object]) -> TraceRequest | None:
-        if "hash_ids" in record:
-            return self._mooncake(record)
-        if record.get("event") == "request_done":
-            self._is_log = True
-            return self._logged(record)
-        if "event" in record:
-            return None
-        raise self._wrong('neither "hash_ids" (Mooncake) nor "event" (request log of ninfer)')
+            if "hash_ids" in record:
+                yield self._mooncake(record)
+            elif record.get("event") == "request_done":
+                self._is_log = True
+                yield from self._logged(record)
+            elif "event" not in record:
+                raise self._wrong(
+                    'neither "hash_ids" (Mooncake) nor "event" (request log of ninfer)'
+                )
 
     def _mooncake(self, record: Mapping[str, object]) -> TraceRequest:
         ids = record["hash_ids"]
@@ -134,27 +127,28 @@ class _Reader:
         return TraceRequest(
             time_s=self._number(record, "timestamp") / 1000,
             blocks=self._interned(ids),
-            num_prompt_blocks=len(ids),
             num_prompt_tokens=num_tokens,
         )
 
-    def _logged(self, record: Mapping[str, object]) -> TraceRequest | None:
-        result = record.get("result")
-        if not isinstance(result, dict):
-            raise self._wrong('no "result" in a request_done record')
-        digests = result.get(_DIGESTS)
-        if digests is None:
+    def _logged(self, record: Mapping[str, object]) -> Iterator[TraceRequest]:
+        prompts = record.get(_PROMPTS)
+        if prompts is None:
             self._num_without_digests += 1
-            return None
-        if not isinstance(digests, list) or not all(isinstance(text, str) for text in digests):
-            raise self._wrong(f'"{_DIGESTS}" is not a list of texts')
-        num_tokens = int(self._number(result, "prompt_tokens"))
-        return TraceRequest(
-            time_s=self._number(record, "timestamp_unix_ms") / 1000,
-            blocks=self._interned(digests),
-            num_prompt_blocks=min(num_tokens // PAGE_SIZE_TOKENS, len(digests)),
-            num_prompt_tokens=num_tokens,
-        )
+            return
+        if not isinstance(prompts, list) or not all(isinstance(one, dict) for one in prompts):
+            raise self._wrong(f'"{_PROMPTS}" is not a list of objects')
+        for prompt in prompts:
+            digests = prompt.get("page_digests")
+            if not isinstance(digests, list) or not all(isinstance(text, str) for text in digests):
+                raise self._wrong('"page_digests" is not a list of texts')
+            num_tokens = int(self._number(prompt, "prompt_tokens"))
+            if len(digests) != num_tokens // PAGE_SIZE_TOKENS:
+                raise self._wrong(f"{len(digests)} page_digests for {num_tokens} tokens")
+            yield TraceRequest(
+                time_s=self._number(record, "timestamp_unix_ms") / 1000,
+                blocks=self._interned(digests),
+                num_prompt_tokens=num_tokens,
+            )
 
     def _interned(self, names: list[object]) -> tuple[int, ...]:
         numbers = self._numbers
@@ -173,6 +167,6 @@ class _Reader:
         if self._num_without_digests:
             return (
                 f"trace {self._path}: none of {self._num_without_digests} requests has "
-                f'"{_DIGESTS}". Set server.request_log_digests = true and log anew'
+                f'"{_PROMPTS}". Set server.request_log_digests = true and log anew'
             )
         return f"trace {self._path} has no request"
