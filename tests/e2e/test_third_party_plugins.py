@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import DEVICE_TOKENS, QUICK, Client, cached, text, user, wait_for
+from tests.e2e.conftest import QUICK, Client, cached, text, user, wait_for
 from tools.local_server import LocalServer
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
@@ -28,6 +28,7 @@ PROJECTS = [
     *THIRD_PARTY,
 ]
 REDIS_BYTES = 1 << 30
+DEVICE_TOKENS = 1024
 
 
 def run(*command, **more):
@@ -183,22 +184,22 @@ def test_plugins_are_listed_from_their_wheels(python, tmp_path):
 
 def test_conversation_survives_its_server_in_redis(make_server):
     first = make_server("first")
-    messages = [user(text("quartz", 500))]
+    messages = [user(text("quartz", 300))]
     for question in ("And then?", "Why?"):
         body, _ = first.chat(messages, max_tokens=6)
         messages += [body["choices"][0]["message"], user(question)]
-    for name in ("basalt", "gneiss", "slate", "chalk"):
-        first.chat(text(name, 700))
+    for name in ("basalt", "gneiss", "slate"):
+        first.chat(text(name, 400))
     body, record = first.chat(messages, max_tokens=6)
     assert record["restored_bytes"]["fleet"] > 0, "pushed off the device and served through Redis"
-    assert cached(body) > 500
+    assert cached(body) > 250
     messages += [body["choices"][0]["message"], user("Go on.")]
     settled(first)
     first.server.kill()
 
     second = make_server("second")
     warm, record = second.chat(messages, max_tokens=8)
-    assert cached(warm) > 500
+    assert cached(warm) > 250
     assert record["restored_bytes"]["fleet"] > 0
     cold, record = second.chat(messages, max_tokens=8, cache=False)
     assert cached(cold) == 0
@@ -207,13 +208,13 @@ def test_conversation_survives_its_server_in_redis(make_server):
 
 def test_servers_that_run_at_the_same_time_share_contexts(make_server):
     first, second = make_server("first"), make_server("second")
-    messages = [user(text("garnet", 600))]
+    messages = [user(text("garnet", 300))]
     body, _ = first.chat(messages, max_tokens=6)
     messages += [body["choices"][0]["message"], user("And then?")]
     stored = settled(first)
     wait_for(lambda: second.metrics()['ninfer_tier_used_bytes{tier="fleet"}'] == stored)
     warm, record = second.chat(messages, max_tokens=8)
-    assert cached(warm) > 500
+    assert cached(warm) > 250
     assert record["restored_bytes"]["fleet"] > 0
     cold, _ = second.chat(messages, max_tokens=8, cache=False)
     assert warm["choices"][0]["message"] == cold["choices"][0]["message"]
@@ -222,12 +223,12 @@ def test_servers_that_run_at_the_same_time_share_contexts(make_server):
 def test_a_server_whose_redis_is_gone_serves_on(make_server, redis_server, tmp_path):
     """The last test of this module: Redis does not come back."""
     client = make_server("first")
-    question = text("topaz", 400)
+    question = text("topaz", 300)
     before, _ = client.chat(question, max_tokens=6)
     settled(client)
     redis_server.kill()
-    for name in ("opal", "jade", "onyx", "agate", "beryl"):
-        client.chat(text(name, 500))
+    for name in ("opal", "jade", "onyx"):
+        client.chat(text(name, 400))
     after, _ = client.chat(question, max_tokens=6)
     assert after["choices"][0]["message"] == before["choices"][0]["message"]
     assert client.http.get("/health").status_code == 200

@@ -18,6 +18,9 @@ from ninfer.api import TierUnavailable
 _log = logging.getLogger(__name__)
 
 _SOCKET_NOTE: Final = "socket"
+_SOCKET_FOLDER: Final = "ninfer-redis-"
+"""Beginning of a folder's name. Not below the data: paths of sockets may have 100 characters."""
+
 _DATA: Final = "appendonlydir"
 _STEP_S: Final = 0.02
 _NUM_STEPS: Final = 500
@@ -44,7 +47,8 @@ class OwnServer:
         self._end: weakref.finalize[..., OwnServer] = weakref.finalize(self, _nothing)
         note = folder / _SOCKET_NOTE
         self.socket = note.read_text(encoding="utf-8", errors="replace") if note.exists() else ""
-        if self.socket and self._answers():
+        is_own_place = Path(self.socket).parent.name.startswith(_SOCKET_FOLDER)
+        if is_own_place and self._answers():
             return
         program = shutil.which("redis-server")
         if program is None:
@@ -56,14 +60,14 @@ class OwnServer:
 
     def _start(self, program: str) -> bool:
         """Start the program; tell whether it answers. It does not start on damaged data."""
-        self.socket = tempfile.mkdtemp(prefix="ninfer-redis-") + "/socket"
+        self.socket = tempfile.mkdtemp(prefix=_SOCKET_FOLDER) + "/socket"
         (self._folder / _SOCKET_NOTE).write_text(self.socket, encoding="utf-8")
         command = [program, "--port", "0", "--unixsocket", self.socket, "--unixsocketperm", "700"]
         command += ["--dir", str(self._folder), "--appendonly", "yes", "--appendfsync", "no"]
         command += ["--save", "", "--logfile", "log", "--daemonize", "no"]
         quiet = subprocess.DEVNULL
         process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet)  # noqa: S603
-        self._end = weakref.finalize(self, _end, process, Path(self.socket).parent)
+        self._end = weakref.finalize(self, _end, process, self.socket)
         for _ in range(_NUM_STEPS):
             if self._answers():
                 return True
@@ -114,18 +118,26 @@ class OwnServer:
             client.execute_command("SHUTDOWN", "NOSAVE")  # type: ignore[no-untyped-call]
         client.close()
         self._end()
+        _remove_socket(self.socket)
 
 
 def _nothing() -> None:
     """End nothing: the server is not ours."""
 
 
-def _end(process: "subprocess.Popen[bytes]", folder: Path) -> None:
-    """End a server that was started here and remove the folder of its socket."""
+def _end(process: "subprocess.Popen[bytes]", socket: str) -> None:
+    """End a server that was started here."""
     process.terminate()
     try:
         process.wait(_END_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    shutil.rmtree(folder, ignore_errors=True)
+    _remove_socket(socket)
+
+
+def _remove_socket(socket: str) -> None:
+    """Remove what a server leaves behind that was killed, and its folder if nothing else is there."""
+    with contextlib.suppress(OSError):
+        Path(socket).unlink(missing_ok=True)
+        Path(socket).parent.rmdir()
