@@ -81,6 +81,11 @@ def _tier_samples(loop: EngineLoop) -> Iterator[MetricSample]:
         for name, text, value in (
             ("ninfer_tier_capacity_bytes", "Bytes a tier may hold.", ledger.capacity_bytes),
             ("ninfer_tier_used_bytes", "Bytes of stored images.", ledger.used_bytes),
+            (
+                "ninfer_tier_foreign_bytes",
+                "Of these, bytes of images of a shared tier whose prefix is not known here.",
+                ledger.foreign_bytes,
+            ),
             ("ninfer_tier_reserved_bytes", "Bytes promised to copies.", ledger.reserved_bytes),
         ):
             yield MetricSample(name=name, kind="gauge", help=text, value=value, labels=labels)
@@ -91,7 +96,11 @@ def _tier_samples(loop: EngineLoop) -> Iterator[MetricSample]:
 
 def _retention_samples(retentions: Retentions, tiers: Sequence[str]) -> Iterator[MetricSample]:
     for name, text, values in (
-        ("protected", "Bytes of retained contexts that outrank others.", retentions.protected_bytes),
+        (
+            "protected",
+            "Bytes of retained contexts that outrank others.",
+            retentions.protected_bytes,
+        ),
         ("protected_budget", "Bytes that may be protected.", retentions.budgets),
     ):
         for tier, value in zip(tiers, values, strict=True):
