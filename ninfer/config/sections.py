@@ -137,6 +137,8 @@ class ServerSection(Section):
     """Largest request body. Unit: bytes ("8MiB")."""
     request_log: str = ""
     """File that gets one JSON line per finished request. Empty is none."""
+    request_log_digests: bool = False
+    """Add salted digests of the pages of prompts to the request log, so that `ninfer simulate` can replay it."""
     drain_timeout: Duration = 30.0
     """How long running requests may finish after a stop signal. Unit: duration ("30s")."""
     cors_origins: tuple[str, ...] = ()

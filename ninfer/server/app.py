@@ -28,6 +28,7 @@ from ninfer.server.middleware.body_limit import BodyLimit
 from ninfer.server.middleware.request_scope import RequestScope
 from ninfer.server.models.router import model_router
 from ninfer.server.models.service import ModelService
+from ninfer.server.page_digests import PageDigests
 from ninfer.server.text_port import TextPort
 from ninfer.server.tokens.router import token_router
 from ninfer.server.tokens.service import TokenService
@@ -61,12 +62,14 @@ def create_app(
     used_clock = clock if clock is not None else SystemClock()
     metrics = ServerMetrics(engine)
     request_log = RequestLog(Path(settings.request_log)) if settings.request_log else None
+    has_digests = settings.request_log and settings.request_log_digests
     context = ServerContext(
         engine=engine,
         text=text,
         clock=used_clock,
         metrics=metrics,
         request_log=request_log,
+        page_digests=PageDigests.open(_salt_path(settings)) if has_digests else None,
         keep_alive_s=keep_alive_s,
     )
 
@@ -102,3 +105,8 @@ def _install_middleware(
             allow_headers=["*"],
         )
     app.add_middleware(RequestScope, clock=clock, metrics=metrics)
+
+
+def _salt_path(settings: ServerSection) -> Path:
+    """Return the file of the salt that digests in the request log are made with."""
+    return Path(settings.request_log).with_name(Path(settings.request_log).name + ".salt")

@@ -13,6 +13,7 @@ from ninfer.server.engine_port import EnginePort
 from ninfer.server.errors import ModelNotFound
 from ninfer.server.metrics import ServerMetrics
 from ninfer.server.middleware.request_scope import REQUEST_ID_KEY
+from ninfer.server.page_digests import PageDigests
 from ninfer.server.text_port import TextPort
 
 
@@ -26,6 +27,7 @@ class ServerContext:
         clock: source of time.
         metrics: the server's own counters.
         request_log: gets one record per request, None for nowhere.
+        page_digests: names the pages of prompts in those records, None for not at all.
         keep_alive_s: a stream that has nothing to say for so long sends a comment.
     """
 
@@ -34,6 +36,7 @@ class ServerContext:
     clock: Clock
     metrics: ServerMetrics
     request_log: RequestLog | None = None
+    page_digests: PageDigests | None = None
     keep_alive_s: float = 5.0
 
     def check_model(self, name: str | None) -> None:

@@ -220,7 +220,7 @@ class GenerationSession:
             first_token_s=self._first_token_s,
         )
         if self._context.request_log is not None:
-            self._context.request_log.append(record)
+            self._context.request_log.append(record | self._prompt_digests())
         stats = self.lanes[0].stats
         structlog.contextvars.bind_contextvars(
             request_id=self._facts.answer_id,
@@ -233,6 +233,18 @@ class GenerationSession:
             prefill_s=round(stats.prefill_s, 4),
             decode_s=round(stats.decode_s, 4),
         )
+
+    def _prompt_digests(self) -> dict[str, object]:
+        """Return what a replay needs of the prompts, if the log shall have it."""
+        digests = self._context.page_digests
+        if digests is None:
+            return {}
+        requests = [lane.request for lane in self.lanes if lane.is_first_of_prompt]
+        prompts = [
+            {"prompt_tokens": len(request.prompt_token_ids), "page_digests": digests.of(request)}
+            for request in requests
+        ]
+        return {"prompts": prompts}
 
 
 def _reason_of(failure: NinferError | None) -> FinishReason:
