@@ -43,7 +43,7 @@ HOOKS = {
     "tier": ["open_tier", "open_tier_of", "open_tier_with_faults", "damage"],
     "matcher": ["open_matcher"],
     "policy": ["open_policy"],
-    "decoder": ["open_decoder"],
+    "decoder": ["open_decoder", "open_target", "model_access", "hidden_states"],
 }
 
 
