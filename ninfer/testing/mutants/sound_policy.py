@@ -38,7 +38,7 @@ class SoundPolicy(PlacementPolicy):
         self.context = context
         self.folder = self.folder_of(context)
         self.path = self.folder / self.name_of(context)
-        self._seconds = _DEFAULTS | self.load()
+        self._seconds: dict[str, float] = {**_DEFAULTS, **self.load()}
 
     def folder_of(self, context: PolicyContext) -> Path:
         """Return the folder for files."""
