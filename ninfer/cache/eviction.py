@@ -160,7 +160,8 @@ class Evictor:
     def _fate(self, stored: StoredObject, tier: int, value: float, rooms: "_Rooms") -> Victim:
         target: int | None = None
         rooms.plan_gone(stored, tier)
-        if not rooms.remains(stored) and self._store.values.is_reachable(stored):
+        is_last = not rooms.remains(stored) and self._store.values.is_reachable(stored)
+        if is_last and not rooms.take_back(stored, value):
             target = self.target_below(stored, tier, value, rooms)
         victim = Victim(stored=stored, tier=tier, value=value, target=target)
         rooms.plan_move(victim)
@@ -220,6 +221,7 @@ class _Rooms:
         self._next: dict[int, tuple[float, StoredObject] | None] = {}
         self._gone: set[tuple[int, int]] = set()
         self._moved: set[int] = set()
+        self._displaced: dict[tuple[int, int], Victim] = {}
         self._moves: dict[int, deque[tuple[int, Victim, float]]] = {}
 
     def plan_gone(self, stored: StoredObject, tier: int) -> None:
@@ -280,6 +282,23 @@ class _Rooms:
             self._next[tier] = self._searches[tier].take()
         return self._next[tier]
 
+    def take_back(self, stored: StoredObject, value: float) -> bool:
+        """Keep a replica that was to go because a faster tier held it too: now that one goes.
+
+        Returns:
+            False if there is none, or if no room can be made for it again.
+        """
+        for tier, replica in enumerate(stored.replicas):
+            victim = self._displaced.get((id(stored), tier))
+            if victim is None or victim.target is not None or replica is None:
+                continue
+            there = self._evictor.value_there(stored, tier, value)
+            if self.make(tier, replica.num_bytes, there):
+                del self._displaced[id(stored), tier]
+                self._gone.discard((id(stored), tier))
+                return True
+        return False
+
     def _displace_one(self, tier: int, below_value: float) -> bool:
         self._cheapest(tier)
         for _ in range(MAX_REFUSED):
@@ -311,7 +330,8 @@ class _Rooms:
             self._plan.dirty.append((stored, tier, target))
         replica = stored.replicas[tier]
         self._free[tier - 1] += replica.num_bytes if replica is not None else 0
-        self._plan.displaced.append(Victim(stored=stored, tier=tier, value=value, target=target))
+        victim = Victim(stored=stored, tier=tier, value=value, target=target)
+        self._displaced[id(stored), tier] = victim
         return True
 
     def _has_followers(self, stored: StoredObject) -> bool:
@@ -321,6 +341,7 @@ class _Rooms:
         )
 
     def end(self) -> None:
-        """Put everything back."""
+        """Put everything back; the plan has what is displaced."""
+        self._plan.displaced = list(self._displaced.values())
         for search in self._searches.values():
             search.end()

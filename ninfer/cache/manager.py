@@ -11,7 +11,8 @@ from ninfer.cache.eviction import Evictor
 from ninfer.cache.identity import encode_tokens
 from ninfer.cache.lane_context import ContextStatus, LaneContext
 from ninfer.cache.lineage import Lineage
-from ninfer.cache.node import PageNode, StoredObject
+from ninfer.cache.lost_images import LostImages
+from ninfer.cache.node import DEVICE, PageNode, StoredObject
 from ninfer.cache.planner import Need, Outcome, Planner
 from ninfer.cache.publishing import Publisher
 from ninfer.cache.resume import Prefix
@@ -21,7 +22,7 @@ from ninfer.cache.scratch_slots import ScratchSlots
 from ninfer.cache.sealing import Sealer
 from ninfer.cache.shared_tiers import SharedTiers
 from ninfer.cache.store import ContextStore
-from ninfer.cache.transfers import Move, Transfers
+from ninfer.cache.transfers import Move, MoveStatus, Transfers
 from ninfer.core.errors import RequestInfeasible
 from ninfer.core.request import GenerationRequest
 from ninfer.core.step import PAGE_SIZE_TOKENS, PageCopy, StateCopy
@@ -77,6 +78,7 @@ class CacheManager:
         copies_down = CopiesDown(store, evictor, transfers, policy)
         store.on_delete = transfers.delete
         self.shared = SharedTiers(store, transfers, clock)
+        self._lost = LostImages(store, transfers, clock)
         self.store = store
         self.transfers = transfers
         self.copies_down = copies_down
@@ -197,10 +199,13 @@ class CacheManager:
             self.store.revision += 1
         for move in ended:
             self._observe(move)
+            if move.status is MoveStatus.SOURCE_LOST and move.source != DEVICE:
+                self._lost.suspect(move.source)
             on_end = move.tag
             if callable(on_end):
                 on_end(move)
         is_changed = self.retaining.pump()
+        is_changed = self._lost.pump() or is_changed
         self.copies_down.pump()
         return self.shared.pump() or is_changed or bool(ended)
 

@@ -65,6 +65,11 @@ def sentences(answer: object) -> list[str]:
     return [str(sentence) for sentence in answer]
 
 
+def truths(answer: object, num_items: int) -> list[bool]:
+    """Return one yes or no per item. Raises WrongAnswer."""
+    return _list_of(bool, answer, num_items)
+
+
 def usage_of(answer: object) -> TierUsage:
     """Return a usage whose numbers are counts of bytes and images. Raises WrongAnswer."""
     if not isinstance(answer, TierUsage):

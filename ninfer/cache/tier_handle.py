@@ -32,6 +32,7 @@ from ninfer.cache.tier_answers import (
     read_results,
     record_list,
     sentences,
+    truths,
     usage_of,
 )
 from ninfer.cache.tier_counters import TierCounters
@@ -220,6 +221,12 @@ class TierHandle:
         nothing = TierChanges(cursor=cursor)
         call = self._tier.changes
         return self._guard("changes", lambda: changes_of(call(cursor, limit)), nothing)
+
+    def contains(self, keys: Sequence[ImageKey]) -> list[bool]:
+        """Tell for each image whether the tier holds it; yes if the tier fails."""
+        held = [True] * len(keys)
+        call = self._tier.contains
+        return self._guard("contains", lambda: truths(call(keys), len(keys)), held)
 
     def check(self) -> list[str]:
         """Return what the tier finds wrong with itself."""
