@@ -67,7 +67,8 @@ class DeltaNet:
         weights, config = self._weights, self._config
         projected = weights.input(x).to(plan.states.layout.dtype)
         mixed, gate, beta, decay = torch.split(projected, self._parts, dim=-1)
-        log_decay = functional.softplus(decay + weights.decay_bias).mul_(weights.decay_rate)
+        # In place, so that rows stay apart: softplus rounds differently where vectors cross the border of two rows.
+        log_decay = functional.softplus(decay.add_(weights.decay_bias)).mul_(weights.decay_rate)
         rows = _Rows(mixed, log_decay, beta.sigmoid())
         if plan.stepped is not None and not plan.chunked and plan.stepped.is_in_order:
             heads = self._stepped(plan, plan.stepped, rows).flatten(0, 1)

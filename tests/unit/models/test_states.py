@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ninfer.kernels.kv_pool import KvPool
+from ninfer.kernels.linear import LinearPolicy
+from ninfer.kernels.linear_calibration import has_half_kernel
 from ninfer.kernels.state_pool import StatePool
 from ninfer.models.batch import ForwardBatch, Segment
 from ninfer.models.random_model import random_model, tiny_config
@@ -183,3 +185,33 @@ def test_types_and_sizes(family, dtype):
     logits = model.logits(memory.prefill(0, 0, tokens(1)[:70]))
     assert logits.dtype == layout.dtype
     assert logits.isfinite().all()
+
+
+@pytest.mark.skipif(not has_half_kernel(), reason="this torch has no FBGEMM")
+@pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() != "AVX2", reason="measured with the AVX2 kernels"
+)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_decode_step_has_the_same_bits_alone_and_in_any_batch(family):
+    policy = LinearPolicy(many="half")
+    model = random_model(tiny_config(family), 1, dtype=torch.bfloat16, policy=policy)
+    memory = Memory(model, num_lanes=7)
+    lengths = [10, 64, 100, 127, 150, 31, 77]
+    for lane, length in enumerate(lengths):
+        memory.prefill(lane, lane, tokens(lane, length))
+    before = memory.states.images.clone()
+
+    def decode(*lanes):
+        memory.states.images.copy_(before)
+        segments = [
+            rows_of(row, lane, lane, [9] * 200, lengths[lane], lengths[lane] + 1)
+            for row, lane in enumerate(lanes)
+        ]
+        logits = model.logits(memory.run(*segments))
+        return logits, memory.states.images[list(lanes)]
+
+    alone = [decode(lane) for lane in range(7)]
+    for lanes in ((0, 1), (0, 1, 2, 3), (3, 0, 1, 6, 2), range(7)):
+        logits, images = decode(*lanes)
+        assert torch.equal(logits, torch.cat([alone[lane][0] for lane in lanes]))
+        assert torch.equal(images, torch.cat([alone[lane][1] for lane in lanes]))
