@@ -117,7 +117,7 @@ class SpecSection(Section):
     decoder: str = Field(default="auto", min_length=1)
     """Kind of speculative decoder, or "off". "auto" is mtp for a model that has such a head, else off."""
     draft_tokens: Annotated[int, BeforeValidator(reject_bool), Field(ge=0, le=16)] = 3
-    """Tokens guessed per step at most. Unit: tokens, 0..16; 0 switches speculation off."""
+    """Tokens guessed per step at most. Unit: tokens, 0..16, with mtp 0..5; 0 switches speculation off."""
     options: Mapping[str, Any] = Field(default_factory=dict)
     """Options of the speculative decoder; `ninfer plugins show` lists them."""
 
