@@ -1,8 +1,7 @@
 """Entry point of the plugin. Registers one provider; knows nothing about drafting."""
 
-from ninfer.api import DecoderProvider, hookimpl
+from ninfer.api import DecoderContext, DecoderProvider, SpeculativeDecoder, hookimpl
 from ninfer_spec_mtp.config import MtpConfig
-from ninfer_spec_mtp.decoder import open_decoder
 
 NINFER_API = (1, 0)
 
@@ -15,7 +14,14 @@ def ninfer_speculative_decoders() -> list[DecoderProvider[MtpConfig]]:
             kind="mtp",
             summary="Drafts with the head that the checkpoint itself carries (mtp.* weights).",
             config=MtpConfig,
-            open=open_decoder,
+            open=_open,
             sample_config=MtpConfig.sample,
         )
     ]
+
+
+def _open(context: DecoderContext, config: MtpConfig) -> SpeculativeDecoder:
+    """Open the decoder. Imports torch only now: `ninfer plugins` looks at every plugin and opens none."""
+    from ninfer_spec_mtp.decoder import open_decoder  # noqa: PLC0415
+
+    return open_decoder(context, config)
