@@ -10,7 +10,7 @@ from ninfer.api import API_VERSION
 from ninfer.cli.cache import cache_app
 from ninfer.cli.config import config_app
 from ninfer.cli.conformance import conformance
-from ninfer.cli.plugin_new import plugin_app
+from ninfer.cli.plugin_skeleton import plugin_app
 from ninfer.cli.plugins import plugins_app
 from ninfer.cli.serve import serve
 from ninfer.cli.simulate import simulate

@@ -1,7 +1,7 @@
 """`ninfer plugins`: what is installed, what is used, what is broken and why."""
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,6 +10,7 @@ from ninfer.cli.exit_codes import FAILED, errors_for_people
 from ninfer.cli.option_table import OPTION_HEADERS, option_rows
 from ninfer.cli.options import ConfigOption, SetOption
 from ninfer.cli.output import print_table
+from ninfer.cli.running_server import fetch_plugins
 from ninfer.config import LoadedSettings, process_settings
 from ninfer.plugins import (
     Family,
@@ -21,13 +22,13 @@ from ninfer.plugins import (
     uses_of,
 )
 from ninfer.plugins.record import PluginState
-from ninfer.plugins.report import HEADERS, problem_lines, rows, state_of
+from ninfer.plugins.report import HEADERS, problem_lines, rows, rows_of_data, state_of
 
 plugins_app = typer.Typer(name="plugins", help="List installed plugins.", rich_markup_mode=None)
 
 
 @plugins_app.callback(invoke_without_command=True)
-def list_plugins(
+def list_plugins(  # noqa: PLR0913 - one parameter per flag
     context: typer.Context,
     *,
     config: ConfigOption = None,
@@ -37,6 +38,11 @@ def list_plugins(
     show_all: Annotated[
         bool, typer.Option("--all", help="Also plugins that are disabled.")
     ] = False,
+    server: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Plugins of a running server, and which of them fail."),
+    ] = None,
+    api_key: Annotated[str, typer.Option(help="Key of that server.")] = "",
 ) -> None:
     """List installed plugins.
 
@@ -45,6 +51,9 @@ def list_plugins(
     if context.invoked_subcommand is not None:
         return
     with errors_for_people():
+        if server is not None:
+            _list_of_server(fetch_plugins(server, api_key), as_json=as_json)
+            return
         loaded = process_settings(config, sets=sets or ())
         catalog = PluginCatalog.discover(loaded.settings.plugins.disabled)
         uses = uses_of(loaded)
@@ -56,6 +65,19 @@ def list_plugins(
         else:
             print_table(HEADERS, rows(records, uses))
         _check_selection(catalog, loaded)
+
+
+def _list_of_server(plugins: list[dict[str, Any]], *, as_json: bool) -> None:
+    """Print what a server says about its plugins; exit status 1 if one that it uses fails."""
+    if as_json:
+        typer.echo(json.dumps(plugins, indent=2))
+    else:
+        print_table(HEADERS, rows_of_data(plugins))
+    failures = [failure for plugin in plugins for failure in plugin["failures"]]
+    for failure in failures:
+        typer.echo(f"ninfer: {failure}", err=True)
+    if failures:
+        raise typer.Exit(FAILED)
 
 
 def _check_selection(catalog: PluginCatalog, loaded: LoadedSettings) -> None:

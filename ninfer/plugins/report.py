@@ -1,6 +1,6 @@
 """Renders plugin records as text and as data. Prints nothing."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -99,6 +99,21 @@ def to_data(records: Iterable[PluginRecord], uses: Sequence[Use]) -> list[dict[s
             ],
         }
         for record in records
+    ]
+
+
+def rows_of_data(plugins: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Return the same table from what `to_data` gave, for example in another process."""
+    return [
+        (
+            plugin["name"],
+            f"{plugin['distribution']} {plugin['version']}".rstrip(),
+            ".".join(str(part) for part in plugin["api"]) if plugin["api"] else "-",
+            plugin["state"],
+            "; ".join(f"{problem['phase']}: {problem['message']}" for problem in plugin["problems"])
+            or ", ".join(f"{offer['family']}:{offer['kind']}" for offer in plugin["provides"]),
+        )
+        for plugin in plugins
     ]
 
 

@@ -75,7 +75,7 @@ def test_the_configuration_of_the_page_works(folder, tmp_path):
     assert done.returncode == 0, done.stderr
     (row,) = [line for line in done.stdout.splitlines() if line.startswith("tier_attic ")]
     assert "  active  " in row
-    assert row.endswith("tier:attic (up)")
+    assert row.rstrip().endswith("tier:attic (up)")
 
 
 def test_commands_of_the_page_are_those_that_the_tool_suggests():
