@@ -28,7 +28,7 @@ class CostModelConfig(PluginConfig):
 
     half_life_s: float = Field(default=300.0, gt=0)
     uses_half_life_s: float = Field(default=1000.0, gt=0)
-    depth_half_life_s: float = Field(default=40.0, ge=0)
+    depth_half_life_s: float = Field(default=30.0, ge=0)
     grace_s: float = Field(default=450.0, ge=0)
     gaps: float = Field(default=6.0, ge=0)
     return_probability: float = Field(default=0.24, gt=0, lt=1)
