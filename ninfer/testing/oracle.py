@@ -3,15 +3,23 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from typing_extensions import override
+
 from ninfer.api import ImageKey
+from ninfer.testing.base import shown
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Content:
     """Header and payload of one image."""
 
     header: bytes
     payload: bytes
+
+    @override
+    def __repr__(self) -> str:
+        """Return a short text: payloads may be long."""
+        return f"Content({shown(self.header)}, {shown(self.payload)})"
 
 
 @dataclass(slots=True)

@@ -22,8 +22,8 @@ from ninfer.api import (
 )
 from ninfer.testing.mutants.file_tier import DIGEST_BYTES, FileTier, StoredImage
 
-OVERLAP_S: Final = 0.2
-"""How long a mutant that breaks in threads waits for a second thread."""
+OVERLAP_S: Final = 2.0
+"""How long a mutant that breaks in threads waits for another thread; if none came, it never waits again."""
 
 
 class ForgetsStates(FileTier):
@@ -152,11 +152,13 @@ class _WaitsForAnother(FileTier):
         """Nobody waits yet."""
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         self.waiting: list[PutItem] = []
+        self.is_alone = False
         self.second_came = threading.Event()
+        self.first_put = threading.Event()
 
     def overlaps(self, item: PutItem) -> PutItem | None:
-        """Return the put of another thread that is going on now; None if there is none."""
-        if threading.current_thread() is threading.main_thread():
+        """Return the put of another thread that waits for this one; None after waiting for another."""
+        if self.is_alone or threading.current_thread() is threading.main_thread():
             return None
         with self.lock:
             other = self.waiting.pop() if self.waiting else None
@@ -164,11 +166,9 @@ class _WaitsForAnother(FileTier):
                 self.waiting.append(item)
                 self.second_came.clear()
         if other is None:
-            if not self.second_came.wait(OVERLAP_S):
-                with self.lock:
-                    if item in self.waiting:
-                        self.waiting.remove(item)
+            self.is_alone = not self.second_came.wait(OVERLAP_S)
             return None
+        self.first_put.clear()
         self.second_came.set()
         return other
 
@@ -180,7 +180,10 @@ class MixesWriters(_WaitsForAnother):
     def put(self, items: Sequence[PutItem]) -> list[PutResult]:
         other = self.overlaps(items[0]) if items else None
         results = super().put(items)
-        if other and other.key == items[0].key and other.header != items[0].header:
+        if other is None:
+            self.first_put.set()
+        elif other.key == items[0].key:
+            self.first_put.wait(OVERLAP_S)
             with self.lock:
                 image = self.images[other.key]
                 image.header = other.header
