@@ -305,7 +305,7 @@ def test_random_use_by_three_engines_is_exact(seed):
             shared.cut_log()
         if rng.random() < 0.1 and shared.images:
             engines[0].tiers[0].delete([rng.choice(list(shared.images))])
-        stored = [len(header) + len(payload) for header, payload in shared.images.values()]
+        stored = [len(header) + len(payload) for header, payload in list(shared.images.values())]
         assert sum(stored) <= shared.capacity_bytes
     settle(*engines)
     closed(*engines)
