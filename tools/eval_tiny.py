@@ -35,6 +35,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument(
+        "--no-thinking", action="store_true", help="ask for the answer at once, not for the thought"
+    )
+    parser.add_argument(
         "--transformers",
         action="store_true",
         help="run transformers, not the trainer's forward pass",
@@ -60,7 +63,9 @@ def main() -> None:
     for length in map(int, arguments.lengths.split(",")):
         rng, began = Random(f"eval/{arguments.seed}/{length}"), time.monotonic()
         found = sum(
-            is_right(feed.haystack(rng, num_tokens=length, max_needles=1))
+            is_right(
+                feed.test_haystack(rng, num_tokens=length, is_thinking=not arguments.no_thinking)
+            )
             for _ in range(arguments.haystacks)
         )
         print(

@@ -52,6 +52,7 @@ STAGES: Final = (
         lengths=(128, 1024),
         haystack_tokens=1536,
         chat_tokens=512,
+        drill_tokens=512,
         stretch=Stretch(0.5, 0.4),
     ),
     Stage(

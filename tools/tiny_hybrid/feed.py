@@ -49,11 +49,33 @@ class Feed:
         return build_batch(samples, self._shape, rng=rng, stretch=stretch)
 
     def haystack(self, rng: Random, *, num_tokens: int, max_needles: int) -> Sample:
-        """Make one haystack."""
+        """Make one haystack to learn from."""
         haystack = draw_haystack(
             rng, num_tokens=num_tokens, max_needles=max_needles, count_tokens=self._count
         )
         return Sample.encode(self._tokenizer, haystack.chat.segments(), filler=haystack.filler)
+
+    def test_haystack(self, rng: Random, *, num_tokens: int, is_thinking: bool) -> Sample:
+        """Make a haystack with one secret to measure with.
+
+        What is to be answered is the thought, in which the needle is copied, or without thinking the answer.
+        """
+        haystack = draw_haystack(
+            rng,
+            num_tokens=num_tokens,
+            max_needles=1,
+            count_tokens=self._count,
+            is_thinking=is_thinking,
+        )
+        segments = haystack.chat.segments()
+        if is_thinking:
+            index = next(i for i, segment in enumerate(segments) if segment.is_answer)
+            thought, mark, answer = segments[index].text.partition("</think>")
+            segments[index : index + 1] = [
+                Segment(thought, is_answer=True),
+                Segment(mark + answer, is_answer=False),
+            ]
+        return Sample.encode(self._tokenizer, segments)
 
     def drills(self, rng: Random, *, num_tokens: int, rows: int) -> Batch:
         """Make rows of random tokens that repeat."""

@@ -57,10 +57,9 @@ _BRIEF: Final = (
     " Just the {noun}, please.",
     " Give the {noun} only.",
 )
-_THOUGHTS: Final = (
-    "The user wants the {label}. In the text it says {needle}. So it is {code}.",
-    "I look for brackets in the text. There is {needle}. The answer is {code}.",
-)
+_THOUGHT: Final = "The user wants the {label}. In the text it says {needle}. So it is {code}."
+"""Copies the needle as it stands, space before the code included: the code itself has other pieces at the start of an
+answer than after a space, so writing it down first makes finding it a matter of copying."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +124,7 @@ def draw_haystack(
     num_tokens: int,
     max_needles: int,
     count_tokens: Callable[[str], int],
+    is_thinking: bool | None = None,
 ) -> Haystack:
     """Make a haystack.
 
@@ -133,8 +133,11 @@ def draw_haystack(
         num_tokens: how long the whole chat should be, about.
         max_needles: bound on secrets; questions follow one another.
         count_tokens: length of a text in tokens.
+        is_thinking: whether the last answer begins with a thought; None for either.
     """
     chat = start(rng)
+    if is_thinking is not None:
+        chat.is_thinking = is_thinking
     num_needles = 1 if rng.random() < 0.4 else rng.randint(1, max_needles)
     needles = _distinct_needles(rng, num_needles)
     asked = rng.sample(needles, num_needles)
@@ -154,11 +157,9 @@ def draw_haystack(
         spans.append((len(body), len(body) + len(filler)))
         body += filler
     for index, needle in enumerate(asked):
-        question, answer = _question(needle, rng)
+        label, question, answer = _question(needle, rng)
         chat.say("user", f"{body}\n\n{question}" if index == 0 else question)
-        thought = rng.choice(_THOUGHTS).format(
-            label=needle.label, needle=needle.text, code=needle.code
-        )
+        thought = _THOUGHT.format(label=label, needle=needle.text, code=needle.code)
         chat.say("assistant", answer, reasoning_content=thought)
     offset = chat.text().index(body)
     filler = tuple((start + offset, end + offset) for start, end in spans)
@@ -175,15 +176,15 @@ def _distinct_needles(rng: Random, num_needles: int) -> list[Needle]:
     return list(needles.values())
 
 
-def _question(needle: Needle, rng: Random) -> tuple[str, str]:
+def _question(needle: Needle, rng: Random) -> tuple[str, str, str]:
+    """Ask for a secret; give its name in the question, the question, and the one right answer."""
     label = needle.label
     if needle.label not in needle.text and rng.random() < 0.5:
         label = label.split()[1]
     question = rng.choice(_ASKS).format(label=label, where=rng.choice(_WHERE))
-    noun = label.split()[-1]
     if rng.random() < 0.6:
-        return question + rng.choice(_BRIEF).format(noun=noun), needle.code
-    return question, rng.choice((needle.code, f"The {label} is {needle.code}."))
+        return label, question + rng.choice(_BRIEF).format(noun=label.split()[-1]), needle.code
+    return label, question, f"The {label} is {needle.code}."
 
 
 class _Noise:

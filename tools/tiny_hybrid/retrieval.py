@@ -13,11 +13,17 @@ from tools.tiny_hybrid.model import TinyHybrid
 
 @torch.no_grad()
 def retrieval_accuracy(
-    model: TinyHybrid, feed: Feed, *, num_tokens: int, num_haystacks: int, seed: int = 0
+    model: TinyHybrid,
+    feed: Feed,
+    *,
+    num_tokens: int,
+    num_haystacks: int,
+    is_thinking: bool = True,
+    seed: int = 0,
 ) -> float:
-    """Share of haystacks with one secret for which greedy decoding gives the whole answer.
+    """Share of haystacks with one secret for which greedy decoding gives the whole thought, or the whole answer.
 
-    All tokens of the answer are checked in one pass: if each is the most likely one after the right ones before it,
+    All tokens are checked in one pass: if each is the most likely one after the right ones before it,
     greedy decoding writes exactly them.
     """
     rng = Random(f"retrieval/{seed}/{num_tokens}")
@@ -25,7 +31,7 @@ def retrieval_accuracy(
     right = done = 0
     while done < num_haystacks:
         samples = [
-            feed.haystack(rng, num_tokens=num_tokens, max_needles=1)
+            feed.test_haystack(rng, num_tokens=num_tokens, is_thinking=is_thinking)
             for _ in range(min(rows, num_haystacks - done))
         ]
         right += int(rows_right(model, build_batch(samples, model.shape)).sum())

@@ -23,7 +23,7 @@ from tools.tiny_hybrid.shape import Shape
 MUON_RATE: Final = 0.02
 ADAM_RATE: Final = 4e-3
 WARMUP_STEPS: Final = 60
-MTP_WEIGHT: Final = 0.4
+MTP_WEIGHT: Final = 1.0
 MTP_HAYSTACKS: Final = 0.25
 """Share of haystack batches that also train the MTP head."""
 
@@ -142,7 +142,7 @@ class Trainer:
         if stage.drill_tokens:
             size = rng.choice((128, 256, 512))
             drills = self.feed.drills(rng, num_tokens=size, rows=max(1, stage.drill_tokens // size))
-            loss, _, _ = self._backward(drills, with_mtp=False)
+            loss, _, _ = self._backward(drills, with_mtp=True)
             self.scores.blend("drill", loss)
             num_tokens += drills.num_tokens
         loss, right, draft_right = self._backward(chats, with_mtp=True)

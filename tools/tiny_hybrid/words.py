@@ -18,7 +18,8 @@ Victor Wanda Alice Bob
 ANIMALS: Final = listed("""
 dog cat fox horse cow sheep goat hen duck goose mouse rabbit bear wolf deer owl crow robin sparrow eagle hawk heron
 swan frog toad snake turtle otter beaver badger squirrel hedgehog pony donkey pig lamb bee ant spider fish trout salmon
-whale seal crab lion tiger zebra camel monkey parrot falcon raven magpie puffin lizard moth beetle cricket octopus
+whale seal crab lion tiger zebra camel monkey parrot falcon raven magpie puffin lizard moth beetle cricket octopus plover wombat
+kestrel
 """)
 
 THINGS: Final = listed("""
@@ -29,13 +30,13 @@ picture pillow pipe plate pot quilt radio ring rope saddle scarf ship shirt shoe
 table tent thread ticket tool tower toy train tree umbrella vase violin wagon wall watch wheel whistle window wire brick
 buckle barrel engine ladle marble ribbon sphinx wizard prize liquor quartz rhythm market village river mountain valley
 forest field meadow island beach harbour castle church school office kitchen cellar attic station road street lane hill
-lake pond sea shore city town farm barn mill mine shop library museum hotel court square park path tunnel cave desert
+lake pond sea shore city town farm barn mill mine shop library museum hotel court square park path tunnel cave desert thimble
 """)
 
 STUFF: Final = listed("""
 water milk tea coffee honey sugar salt butter cheese soup rice corn wheat flour wood iron copper silver gold tin zinc lead
 steel glass clay sand snow ice rain wind fire smoke dust wool silk cotton leather paint ink oil wax coal music light
-shadow silence luck hope time money news work sleep advice bread jam meat fruit pepper garlic velvet ivory amber
+shadow silence luck hope time money news work sleep advice bread jam meat fruit pepper garlic velvet ivory amber zirconium
 """)
 
 QUALITIES: Final = listed("""
