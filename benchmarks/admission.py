@@ -3,7 +3,8 @@
 The real cache manager over a device and tiers that store no bytes. Every checkpoint is a conversation of one page that
 all share, three pages of its own and a tail. The device holds a quarter of them and is full, the host tier is nearly
 full, the rest is on disk. Requests take turns: a new conversation, and the next turn of an old one. Only
-`CacheManager.admit` is timed, each call as one decision; copies end and requests are booked outside the timing.
+`CacheManager.admit` is timed, each call as one decision; copies end, requests are booked and full garbage collections
+are made outside the timing, as by an engine that is idle between requests.
 """
 
 import random
@@ -37,6 +38,7 @@ from ninfer.cache.tier_space import TierSpace
 from ninfer.cache.transfers import Transfers
 from ninfer.core.request import CacheParams, GenerationRequest
 from ninfer.core.step import PAGE_SIZE_TOKENS, DeviceLayout
+from ninfer.engine.garbage import GarbagePauses
 from ninfer.obs.clock import SystemClock
 from ninfer.plugins.catalog import PluginCatalog
 
@@ -151,6 +153,7 @@ class Rig:
         for _ in range(num_checkpoints):
             self.serve(self.new_prompt(), [])
         self.settle()
+        self._garbage = GarbagePauses(self.clock)
 
     def _tokens(self, count: int) -> list[int]:
         return [self._chooser.randrange(50_000) for _ in range(count)]
@@ -199,6 +202,12 @@ class Rig:
         while self._poll() or self.transfers.num_waiting() or not self.manager.copies_down.is_idle:
             pass
 
+    def rest(self) -> None:
+        """Do what an idle engine does: end copies, and collect garbage if it is time."""
+        self.settle()
+        self._garbage.note_work()
+        self._garbage.collect_if_due()
+
     def _poll(self) -> bool:
         if self.manager.poll():
             return True
@@ -244,7 +253,7 @@ def _measure_one(size: int, policy: str, num_requests: int, folder: Path) -> dic
     decisions: list[float] = []
     per_request: list[float] = []
     for number in range(num_requests):
-        rig.settle()
+        rig.rest()
         mine: list[float] = []
         rig.serve(rig.new_prompt() if number % 2 else rig.next_turn(), mine)
         decisions += mine
