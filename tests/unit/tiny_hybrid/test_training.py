@@ -73,7 +73,7 @@ def test_training_lowers_the_loss_of_text_it_has_not_seen(tokenizer, monkeypatch
     held_out = trainer.feed.chats(Random("held-out"), num_tokens=512, rows=2)
     before = held_out_loss(trainer.model, held_out)
     take_steps(trainer, 20)
-    assert held_out_loss(trainer.model, held_out) < before - 0.5
+    assert held_out_loss(trainer.model, held_out) < before - 0.3
 
 
 def test_stages_follow_one_another_by_tokens():
