@@ -9,6 +9,8 @@ from ninfer.testing.report import Verdict
 from ninfer.testing.runner import run_suites
 from ninfer.testing.tier import StorageTierSuite
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def outcomes():
