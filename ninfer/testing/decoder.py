@@ -30,9 +30,9 @@ from ninfer.testing.work import bytes_kept_by, instructions_of
 _LARGEST_ALPHABET: Final = 20
 _NUM_COMPLETION_TOKENS: Final = 30
 _NUM_SAMPLED_TOKENS: Final = 3
-_SAMPLES_PER_EXAMPLE: Final = 200
-_WARM_UP_CYCLES: Final = 60
-_CYCLES: Final = 120
+_SAMPLES_PER_EXAMPLE: Final = 100
+_WARM_UP_CYCLES: Final = 40
+_CYCLES: Final = 80
 _MAX_KEPT_BYTES: Final = 65_536
 _LONG_CONTEXT: Final = 16_000
 _MAX_INSTRUCTIONS: Final = 100_000

@@ -40,7 +40,7 @@ TIERS: Final = (
     ),
 )
 NUM_TIERS: Final = len(TIERS)
-SPEED_LADDER: Final = tuple(1 << exponent for exponent in range(0, 45, 2))
+SPEED_LADDER: Final = tuple(1 << exponent for exponent in range(0, 45, 4))
 """Sizes from a byte to 16 TiB, for whatever should grow."""
 
 Observation = TransferObserved | PrefillObserved
@@ -219,7 +219,7 @@ def outcomes(draw: st.DrawFn) -> OutcomeFacts:
         resume_tokens=draw(st.integers(0, 1_000_000)),
         prefill_tokens=draw(st.integers(1, 1_000_000)),
         transfers=draw(st.lists(transfers(), max_size=3)),
-        degraded=draw(st.lists(victims(), max_size=4)),
+        degraded=draw(st.lists(victims(), max_size=2)),
         copy_bytes=draw(st.sampled_from((0, PAGE_BYTES))),
     )
 
@@ -241,7 +241,7 @@ def histories() -> st.SearchStrategy[list[Observation]]:
         num_tokens=st.integers(1, 65_536),
         seconds=st.floats(1e-7, 1e4),
     )
-    return st.lists(st.one_of(moved, computed), max_size=20)
+    return st.lists(st.one_of(moved, computed), max_size=8)
 
 
 ORDINARY_HISTORY: Final[tuple[Observation, ...]] = tuple(

@@ -221,7 +221,7 @@ class SharpensTheModel(SoundDecoder):
 
     @override
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        self.context.model.module.scale = 1.5
+        self.context.model.module.scale = 2.0
         return super().draft(requests)
 
 
