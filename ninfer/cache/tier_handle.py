@@ -43,8 +43,10 @@ from ninfer.obs.clock import SystemClock
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
-LOST_IN_A_ROW: Final = 8
-"""Images missing, damaged or refused one after the other that make a tier a problem rather than bad luck."""
+MANY_LOST: Final = 8.0
+"""Images missing, damaged or refused that make a tier a problem rather than bad luck."""
+_FORGIVEN: Final = 0.25
+"""Of those, what a good image makes up for: a tier that fails with one image in five or more stands out."""
 _MAX_SIZES: Final = 4096
 _CALL_BUDGET_S: Final = 0.05
 
@@ -87,8 +89,8 @@ class TierHandle:
         self._tier = tier
         self._sizes: dict[tuple[int, int], int] = {}
         self._problems: dict[str, str] = {}
-        self._lost_in_row = 0
-        self._refused_in_row = 0
+        self._lost = 0.0
+        self._refused = 0.0
         self._log = _log.bind(tier=name, plugin=plugin, distribution=distribution)
 
     def problems(self) -> list[str]:
@@ -97,14 +99,14 @@ class TierHandle:
             f"{self.identity.text} failed: {operation}: {problem}; what it should hold counts as missing"
             for operation, problem in list(self._problems.items())
         ]
-        if self._lost_in_row >= LOST_IN_A_ROW:
+        counters = self.counters
+        if self._lost >= MANY_LOST:
+            num_lost = counters.num_missing + counters.num_corrupt
+            found.append(f"{self.identity.text} loses images that it had stored, {num_lost} so far")
+        if self._refused >= MANY_LOST:
             found.append(
-                f"{self.identity.text} lost {self._lost_in_row} images in a row that it had stored"
-            )
-        if self._refused_in_row >= LOST_IN_A_ROW:
-            found.append(
-                f"{self.identity.text} refused {self._refused_in_row} images in a row that should fit "
-                "its capacity"
+                f"{self.identity.text} refuses images that should fit its capacity, "
+                f"{counters.num_full} so far"
             )
         return [*found, self.guard.problem] if self.guard.problem else found
 
@@ -142,11 +144,11 @@ class TierHandle:
 
     def _count_put(self, status: PutStatus, num_bytes: int) -> None:
         if status is PutStatus.STORED:
-            self._refused_in_row = 0
+            self._refused = max(0.0, self._refused - _FORGIVEN)
             self.counters.num_written += 1
             self.counters.written_bytes += num_bytes
         elif status is PutStatus.FULL:
-            self._refused_in_row += not self.capabilities.shared
+            self._refused = self._worse(self._refused)
             self.counters.num_full += 1
         else:
             self.counters.num_failed += 1
@@ -166,17 +168,21 @@ class TierHandle:
     def count_read(self, status: ReadStatus, num_bytes: int) -> None:
         """Count one image read, by any way."""
         if status is ReadStatus.READ:
-            self._lost_in_row = 0
+            self._lost = max(0.0, self._lost - _FORGIVEN)
             self.counters.num_read += 1
             self.counters.read_bytes += num_bytes
         elif status is ReadStatus.MISSING:
-            self._lost_in_row += not self.capabilities.shared
+            self._lost = self._worse(self._lost)
             self.counters.num_missing += 1
         elif status is ReadStatus.CORRUPT:
-            self._lost_in_row += 1
+            self._lost = min(2 * MANY_LOST, self._lost + 1.0)
             self.counters.num_corrupt += 1
         else:
             self.counters.num_failed += 1
+
+    def _worse(self, score: float) -> float:
+        """Return a score after one more loss. On a shared tier others take room and images: no fault of its own."""
+        return score if self.capabilities.shared else min(2 * MANY_LOST, score + 1.0)
 
     def view(self, key: ImageKey) -> tuple[bytes, memoryview] | None:
         """Return header and payload in place, None if missing or failing."""

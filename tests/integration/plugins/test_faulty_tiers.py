@@ -21,7 +21,7 @@ from ninfer.api import (
     TierContext,
     TierUsage,
 )
-from ninfer.cache.tier_handle import LOST_IN_A_ROW, TierHandle
+from ninfer.cache.tier_handle import MANY_LOST, TierHandle
 from ninfer.engine.plugin_watch import PluginWatch
 from ninfer.engine.service import EngineService
 from ninfer.obs.clock import SystemClock
@@ -225,7 +225,7 @@ def test_a_tier_that_claims_more_capacity_than_it_has_refuses_and_is_named():
     usage = TierUsage(capacity_bytes=10**12, used_bytes=0, num_images=0)
     harness, service = named_engine(FaultyTier(small, usage=returns(usage)))
     work(harness)
-    assert "images in a row that should fit its capacity" in service.health().problems[0]
+    assert "refuses images that should fit its capacity" in service.health().problems[0]
     harness.check_drained()
     harness.close()
 
@@ -234,7 +234,7 @@ def test_a_tier_that_leaks_what_it_deletes_fills_up_and_is_named():
     tier = FaultyTier(host(20), delete=lambda method, keys: [True] * len(keys))
     harness, service = named_engine(tier)
     work(harness, num_rounds=6)
-    assert "images in a row that should fit its capacity" in service.health().problems[0]
+    assert "refuses images that should fit its capacity" in service.health().problems[0]
     harness.check_drained()
     harness.close()
 
@@ -243,7 +243,7 @@ def test_a_tier_that_says_it_takes_no_room_refuses_and_is_named():
     tier = FaultyTier(host(12), stored_bytes=returns(0))
     harness, service = named_engine(tier)
     work(harness)
-    assert "images in a row that should fit its capacity" in service.health().problems[0]
+    assert "refuses images that should fit its capacity" in service.health().problems[0]
     harness.check_drained()
     harness.close()
 
@@ -257,8 +257,8 @@ def test_a_tier_that_stores_nothing_and_says_it_does_loses_images_and_is_named()
     )
     work(harness, num_rounds=8)
     (problem,) = service.health().problems
-    assert problem.startswith(f"{NAME} lost ")
-    assert harness.handles[0].counters.num_missing >= LOST_IN_A_ROW
+    assert problem.startswith(f"{NAME} loses images ")
+    assert harness.handles[0].counters.num_missing >= MANY_LOST
     harness.check_drained()
     harness.close()
 
@@ -334,3 +334,19 @@ def test_a_capacity_that_is_none_counts_as_nothing(answer, problem):
     )
     assert handle.usage().capacity_bytes == 0
     assert f"tier up (plugin p, d 1) failed: usage: {problem}" in handle.problems()[0]
+
+
+@pytest.mark.parametrize("status", [ReadStatus.MISSING, ReadStatus.CORRUPT])
+def test_a_tier_that_loses_one_image_in_five_or_more_is_named_until_it_does_better(status):
+    handle = TierHandle("up", host(1), plugin="p", distribution="d 1")
+    for number in range(200):
+        handle.count_read(status if number % 6 == 0 else ReadStatus.READ, 1)
+    assert handle.problems() == []
+    for number in range(100):
+        handle.count_read(status if number % 3 == 0 else ReadStatus.READ, 1)
+    assert handle.problems() == [
+        "tier up (plugin p, d 1) loses images that it had stored, 68 so far"
+    ]
+    for _ in range(40):
+        handle.count_read(ReadStatus.READ, 1)
+    assert handle.problems() == []
