@@ -6,6 +6,7 @@ the end is a resume point itself.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ninfer.cache.copies_down import CopiesDown
 from ninfer.cache.eviction import Evictor
@@ -15,6 +16,9 @@ from ninfer.cache.node import DEVICE, PageNode
 from ninfer.cache.publishing import Publisher
 from ninfer.cache.store import ContextStore
 from ninfer.core.step import PAGE_SIZE_TOKENS, PageCopy
+
+MAX_PREPARED: Final = 4
+"""Captures of one request that room is prepared for; more are rare."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,22 @@ class Captures:
         if len(self._store.free_slots) <= num_kept:
             self._make_room(context, position_tokens, num_slots=1, is_rung=is_rung)
         return self._store.take_slot() if len(self._store.free_slots) > num_kept else None
+
+    def prepare(self, num_captures: int) -> None:
+        """Copy down what the captures of a request that starts will displace.
+
+        A capture cannot wait for a copy; by the time the prompt is computed up to it, the copy is made.
+        """
+        if not self._store.has_state:
+            return
+        num_wanted = min(num_captures, MAX_PREPARED)
+        plan = self._evictor.plan_device(
+            num_pages=num_wanted - self._store.pages.num_free,
+            num_slots=num_wanted - len(self._store.free_slots),
+        )
+        for victim in plan.victims:
+            if victim.target is not None:
+                self._copies_down.copy(victim.stored, DEVICE, victim.target)
 
     def _make_room(
         self,

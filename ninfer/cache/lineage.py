@@ -10,7 +10,7 @@ from typing import Final
 
 from ninfer.cache.identity import encode_tokens
 from ninfer.cache.lane_context import LaneContext
-from ninfer.cache.node import StateImage
+from ninfer.cache.node import StateImage, StoredObject
 from ninfer.cache.store import ContextStore
 from ninfer.core.step import PAGE_SIZE_TOKENS
 
@@ -34,13 +34,12 @@ class Lineage:
 
         It did not resume from them, but it needs them as much as its own end: if its history changes, it resumes there.
         """
-        resume = context.resume_tokens
-        found = [
-            image
-            for position in context.anchors
-            if position < resume
-            and (image := self._image_at(context, token_ids, position)) is not None
-        ]
+        found: list[StoredObject] = []
+        for position in context.anchors:
+            if position < context.resume_tokens:
+                image = self._image_at(context, token_ids, position)
+                if image is not None:
+                    found += [image.node, image]
         if found:
             self._store.touch(found, is_use=False)
 

@@ -222,12 +222,21 @@ class CacheManager:
 
     # ---- running -----------------------------------------------------------------------------------
 
-    def open(self, context: LaneContext, token_ids: Sequence[int]) -> None:
-        """Make a ready context ready to run the prompt `token_ids`; its anchors are known."""
+    def open(
+        self, context: LaneContext, token_ids: Sequence[int], *, num_captures: int = 0
+    ) -> None:
+        """Make a ready context ready to run.
+
+        Args:
+            context: a ready context; its anchors are known.
+            token_ids: the prompt.
+            num_captures: marked positions of it that will be captured.
+        """
         self.scratch.lend(context)
         context.num_imaged_tokens = context.resume_tokens
         if context.is_cached and self.store.has_state:
             self._lineage.refresh(context, token_ids)
+            self._captures.prepare(num_captures)
 
     def keep_state(self, context: LaneContext, slot: int) -> None:
         """Make the state in one of a lane's slots its running one, exactly that of the accepted tokens."""

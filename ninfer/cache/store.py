@@ -228,13 +228,15 @@ class ContextStore:
             stored.last_use_s = now_s
             stored.last_use_index = index
             self.retentions.refresh(stored, now_s)
-            if isinstance(stored, StateImage):
+            if isinstance(stored, StateImage) and stored.is_superseded:
                 stored.is_superseded = False
+                self.revalue(stored.node)
             self.revalue(stored)
 
     def supersede(self, image: StateImage) -> None:
         """Value an image as replaced by a newer one of its lineage; a use undoes that."""
         image.is_superseded = True
+        self.revalue(image.node)
         self.revalue(image)
 
     def revalue(self, stored: StoredObject) -> None:

@@ -74,7 +74,9 @@ class Valuation:
             is_rung = stored.is_rung and stored.num_uses == 1
         else:
             node, plain_bytes = page_of(stored), self._page_bytes
-            lost_tokens = node.num_tokens
+            # A state is worth nothing without the page at whose end it is, however few tokens that has.
+            has_image = node.image is not None
+            lost_tokens = _tokens_since_image(node) if has_image else node.num_tokens
             is_rung = False
         on_device = replicas[DEVICE]
         return ImageFacts(
@@ -130,7 +132,10 @@ class Valuation:
         """Tell whether a resume point needs an object; what none needs is worth nothing."""
         if isinstance(stored, StateImage):
             return not stored.is_superseded
-        return not self._has_state or page_of(stored).live_images > 0
+        node = page_of(stored)
+        if node.is_tail and node.image is not None:
+            return not node.image.is_superseded
+        return not self._has_state or node.live_images > 0
 
 
 def _tokens_since_image(node: PageNode) -> int:

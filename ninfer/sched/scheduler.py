@@ -219,7 +219,8 @@ class Scheduler:
         self.lanes[lane.number] = lane
         self.num_prompt_tokens += lane.num_prompt_tokens
         self.num_cached_tokens += context.resume_tokens
-        self._manager.open(context, request.prompt_token_ids)
+        num_captures = lane.num_marks_left
+        self._manager.open(context, request.prompt_token_ids, num_captures=num_captures)
         self._runner.open_lane(lane.number, request.sampling, request.prompt_token_ids)
         self._drafting.open_lane(lane.number)
         self._sinks[request.request_id](

@@ -76,3 +76,24 @@ def test_a_rung_is_named_in_the_log():
     assert answer.cached == 512
     assert answer.finished.stats.reuse_path == "private_long_anchor"
     ended(harness)
+
+
+def test_the_partial_page_under_an_anchor_stays_with_it():
+    harness = engine(16, has_state=True, num_slots=20, num_lanes=1, first_rung=4096)
+    session = Session(harness, "agent", 200)
+    for number in range(8):
+        session.turn(10, 2, markers=[150])
+        asked(harness, tokens(f"one-off {number}", 70), 2)
+    assert asked(harness, [*session.tokens[:150], 51, *tokens("edit", 30)]).cached == 150
+    ended(harness)
+
+
+def test_a_partial_page_goes_with_the_superseded_image_that_alone_needs_it():
+    harness = engine(14, has_state=True, num_slots=30, num_lanes=1, first_rung=4096)
+    other = Session(harness, "other", 100)
+    other.turn()
+    session = Session(harness, "grows", 100)
+    for _ in range(12):
+        session.turn(20, 2)
+    assert other.turn().computed <= 21
+    ended(harness)
