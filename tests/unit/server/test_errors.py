@@ -42,5 +42,8 @@ def test_every_error_of_ninfer_is_mapped():
 
     for kind in subclasses(NinferError):
         if kind.__module__.startswith("ninfer."):
-            error = kind.__new__(kind, "x")
+            try:
+                error = kind("x")
+            except TypeError:  # made of parts, not of a text
+                error = kind.__new__(kind, "x")
             assert 400 <= answer_for(error).status < 600
