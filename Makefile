@@ -39,10 +39,10 @@ serve: install model
 	$(BIN)/ninfer serve $(ARGS)
 
 test: install model lint
-	$(BIN)/python -m pytest -m 'not soak and not gpu' $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m 'not soak and not gpu' $(ARGS)
 
 test-quick: install
-	$(BIN)/python -m pytest -m 'not soak and not gpu and not slow and not model' $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m 'not soak and not gpu and not slow and not model' $(ARGS)
 
 lint: install
 	$(BIN)/ruff format --check .
