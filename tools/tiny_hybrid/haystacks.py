@@ -57,9 +57,11 @@ _BRIEF: Final = (
     " Just the {noun}, please.",
     " Give the {noun} only.",
 )
-_THOUGHT: Final = "The user wants the {label}. In the text it says {needle}. So it is {code}."
-"""Copies the needle as it stands, space before the code included: the code itself has other pieces at the start of an
-answer than after a space, so writing it down first makes finding it a matter of copying."""
+_THOUGHT: Final = "The user wants the {label}. In the text it says:\n{needle}\nSo it is {code}."
+"""Copies the needle on a line of its own, where it has the pieces it has in the text: finding it is then a matter of copying.
+
+A code at the start of an answer has other pieces than after a space, so answering at once needs spelling as well.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ def draw_haystack(
         cuts[-1] = 1.0
     shares = [after - before for before, after in zip([0.0, *cuts], [*cuts, 1.0], strict=True)]
     fillers = [noise.text(int(share * budget)) for share in shares]
-    glue = rng.choice(("\n", "\n", " ", "\n\n"))
+    glue = rng.choice(("\n", "\n", "\n", "\n\n", " "))
     body, spans = fillers[0], [(0, len(fillers[0]))]
     for needle, filler in zip(needles, fillers[1:], strict=True):
         body += f"{glue}{needle.text}{glue}"
