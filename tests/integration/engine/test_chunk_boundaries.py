@@ -20,7 +20,7 @@ class Recorder:
     def __init__(self, model):
         self.model, self.rows, self.chunks = model, [], []
         self.kv_spec, self.device = model.kv_spec, model.device
-        self.forward = model.forward
+        self.forward, self.state_layout = model.forward, model.state_layout
 
     def logits(self, hidden):
         rows = self.model.logits(hidden)
