@@ -24,7 +24,7 @@ from tools.tiny_hybrid.trainer import Trainer
 
 LOG_STEPS = 10
 SAVE_SECONDS = 120.0
-MEASURE_STEPS = 200
+MEASURE_STEPS = 500
 
 
 def main() -> None:
@@ -50,8 +50,7 @@ def main() -> None:
         train(arguments)
     if arguments.export:
         lengths = {
-            int(length): 8 if int(length) > 10_000 else 32
-            for length in arguments.lengths.split(",")
+            int(length): 4 if int(length) > 5_000 else 16 for length in arguments.lengths.split(",")
         }
         export(arguments.resume, arguments.export, lengths=lengths)
 

@@ -80,7 +80,7 @@ STAGES: Final = (
         rate=(0.9, 0.8),
     ),
     Stage(
-        num_tokens=2_300_000,
+        num_tokens=2_100_000,
         lengths=(96, 1024),
         haystack_tokens=2048,
         chat_tokens=1024,
@@ -89,13 +89,13 @@ STAGES: Final = (
         rate=(0.8, 0.5),
     ),
     Stage(
-        num_tokens=2_700_000,
-        lengths=(128, 8192),
-        haystack_tokens=4096,
-        chat_tokens=1536,
+        num_tokens=2_400_000,
+        lengths=(128, 4096),
+        haystack_tokens=3072,
+        chat_tokens=1024,
         drill_tokens=512,
         stretch=Stretch(0.6, 0.5),
-        rate=(0.5, 0.02),
+        rate=(0.55, 0.02),
     ),
 )
 """How `tiny-hybrid` was trained."""

@@ -5,14 +5,15 @@ from pathlib import Path
 from random import Random
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
 from tools.tiny_hybrid.feed import Feed
+from tools.tiny_hybrid.generation import Generation
 from tools.tiny_hybrid.model import TinyHybrid
 from tools.tiny_hybrid.model_card import Measured, model_card
-from tools.tiny_hybrid.retrieval import draft_acceptance, held_out_loss, retrieval_accuracy
+from tools.tiny_hybrid.retrieval import draft_acceptance, held_out_loss
 from tools.tiny_hybrid.shape import Shape
 from tools.tiny_hybrid.tokenizer import END, PAD, save_tokenizer
 
@@ -42,7 +43,7 @@ def export(state: Path, folder: Path, *, lengths: dict[int, int]) -> None:
         folder / "generation_config.json",
         {"do_sample": False, "eos_token_id": ends, "pad_token_id": ends[1]},
     )
-    measured = measure(load_rounded(shape, weights), Feed(tokenizer, shape), lengths)
+    measured = measure(folder, lengths)
     num_steps, num_tokens, seconds = saved["progress"]
     text = model_card(shape, measured, num_steps=num_steps, num_tokens=num_tokens, seconds=seconds)
     (folder / "README.md").write_text(text, encoding="utf-8")
@@ -55,20 +56,25 @@ def load_rounded(shape: Shape, weights: dict[str, Tensor]) -> TinyHybrid:
     return model.requires_grad_(requires_grad=False)
 
 
-def measure(model: TinyHybrid, feed: Feed, lengths: dict[int, int]) -> Measured:
-    """Measure retrieval per length, loss and draft acceptance on text that no training step has seen."""
+def measure(folder: Path, lengths: dict[int, int]) -> Measured:
+    """Measure secrets found per length, loss and draft acceptance on text that no training step has seen."""
+    shape = Shape()
+    model = load_rounded(shape, load_file(folder / "model.safetensors"))
+    feed = Feed(Tokenizer.from_file(str(folder / "tokenizer.json")), shape)
     held_out = feed.chats(Random("held-out"), num_tokens=1024, rows=8)
+    generation = Generation(folder)
+    retrieval = {}
+    for length, count in lengths.items():
+        thinking, at_once = (
+            generation.secrets_found(
+                num_tokens=length, num_haystacks=count, is_thinking=is_thinking
+            )
+            for is_thinking in (True, False)
+        )
+        retrieval[length] = (thinking, at_once, count)
     return Measured(
         num_parameters=sum(parameter.numel() for parameter in model.parameters()),
-        retrieval={
-            length: (
-                round(
-                    count * retrieval_accuracy(model, feed, num_tokens=length, num_haystacks=count)
-                ),
-                count,
-            )
-            for length, count in lengths.items()
-        },
+        retrieval=retrieval,
         loss=held_out_loss(model, held_out),
         acceptance=draft_acceptance(model, held_out),
     )

@@ -11,13 +11,13 @@ class Measured:
 
     Attributes:
         num_parameters: trunk and MTP head.
-        retrieval: haystack length in tokens to (found, asked).
+        retrieval: haystack length in tokens to (found thinking, found answering at once, asked).
         loss: cross entropy per learned token of held-out chats, nats.
         acceptance: share of first drafts of the MTP head that the model agrees with, held-out chats.
     """
 
     num_parameters: int
-    retrieval: dict[int, tuple[int, int]]
+    retrieval: dict[int, tuple[int, int, int]]
     loss: float
     acceptance: float
 
@@ -28,7 +28,8 @@ def model_card(
     """Write the model card as Markdown."""
     num_full = shape.layer_types.count("full_attention")
     rows = "\n".join(
-        f"| {length:,} | {found}/{asked} |" for length, (found, asked) in measured.retrieval.items()
+        f"| {length:,} | {thinking}/{asked} | {at_once}/{asked} |"
+        for length, (thinking, at_once, asked) in measured.retrieval.items()
     )
     return f"""---
 license: apache-2.0
@@ -52,10 +53,11 @@ tools, copies, and finds a bracketed secret in a long text.
 
 ## What it was measured to do
 
-Greedy, with the weights as they ship, on text that training did not see.
+Greedy decoding by transformers, with the weights as they ship, on text that training did not see. A secret counts as found
+if its code is in the answer, thoughts included.
 
-| haystack, tokens | secrets found |
-|---|---|
+| haystack, tokens | found, thinking | found, answering at once |
+|---|---|---|
 {rows}
 
 - Loss on held-out chats: {measured.loss:.3f} nats per learned token.
@@ -63,8 +65,8 @@ Greedy, with the weights as they ship, on text that training did not see.
 
 ## How it was made
 
-`tools/train_tiny.py`: {num_steps:,} steps, {num_tokens / 1e6:.1f} million tokens, {seconds / 60:.0f} minutes on two shared CPU
-cores without matrix or bfloat16 units. Haystacks grow from 96 tokens to thousands (`tools/tiny_hybrid/curriculum.py`).
+`tools/train_tiny.py`: {num_steps:,} steps, {num_tokens / 1e6:.1f} million tokens, {seconds / 60:.0f} minutes of a machine with two
+CPU cores, no matrix or bfloat16 units, and other work to do at the same time. Haystacks grow from 96 tokens to thousands (`tools/tiny_hybrid/curriculum.py`).
 At first, random tokens that repeat teach it to copy.
 Positions jump inside haystacks, and haystack keys count as often as those of a longer haystack would, so that attention
 meets distances and crowds of {262_144:,} tokens in short sequences. Only what the assistant says is learned.
