@@ -86,18 +86,32 @@ class Sealer:
             victim.stored,
             DEVICE,
             target,
-            lambda _move: self._spilled(context, victim.stored),
+            lambda move: self._spilled(context, victim.stored, move),
         )
 
-    def _spilled(self, context: LaneContext, stored: StoredObject) -> None:
+    def _spilled(self, context: LaneContext, stored: StoredObject, move: Move) -> None:
         """A victim was copied down, or could not be: either way its place on the device is wanted."""
         context.num_waiting -= 1
         if context.status is not ContextStatus.PARKED:
+            return
+        if move.status is MoveStatus.TARGET_REFUSED and self._spill_further(context, stored, move):
             return
         if not stored.is_gone and is_evictable(stored, DEVICE):
             self._store.drop_replica(stored, DEVICE)
         self._claim(context)
         self._proceed(context)
+
+    def _spill_further(self, context: LaneContext, stored: StoredObject, refused: Move) -> bool:
+        """A tier refused a victim although the books had room (an arena in pieces): try the tiers below it."""
+        if stored.is_gone or stored.has_valid_below(DEVICE):
+            return False
+        for target in range(refused.target + 1, self._store.num_tiers):
+            if not self._transfers.is_stalled(target) and self._copies_down.copy(
+                stored, DEVICE, target, lambda move: self._spilled(context, stored, move)
+            ):
+                context.num_waiting += 1
+                return True
+        return False
 
     def _proceed(self, context: LaneContext) -> None:
         """Go on as far as possible: wait for victims, then restore, then be ready."""

@@ -55,6 +55,8 @@ def server(tmp_path_factory, cache_dir):
             "server.served_name=smollm2",
             "engine.prefill_chunk_tokens=256",
             "engine.state_images=6",
+            # This model computes faster than a busy disk reads: prices would decide, and this is about restoring.
+            "cache.policy=lru",
         ),
     )
     server.start()
@@ -79,8 +81,7 @@ def test_contexts_pushed_off_the_device_come_back_from_every_tier(client, server
     restored = {"host": 0, "disk": 0}
     for question, before in zip(questions, cold, strict=True):
         warm, record = client.chat(question, max_tokens=12)
-        # On a busy machine computing the end of a short prompt may beat reading it; the ladder bounds what is computed.
-        assert cached(warm) >= warm["usage"]["prompt_tokens"] // 2
+        assert cached(warm) >= warm["usage"]["prompt_tokens"] - 64
         assert warm["choices"][0]["message"] == before["choices"][0]["message"]
         for tier, num_bytes in record["restored_bytes"].items():
             restored[tier] += num_bytes

@@ -201,3 +201,15 @@ def test_a_restart_of_another_layout_ignores_what_it_cannot_read(has_state):
     harness = engine(24, tier, has_state=has_state)
     assert asked(harness, tokens(0, 600), 4).cached == 0
     ended(harness)
+
+
+@with_and_without_state
+def test_what_a_tier_refuses_goes_to_the_next_one(has_state):
+    refusing = host(100)
+    refusing.refuses = True
+    harness = engine(32, refusing, host(200), has_state=has_state)
+    harness.policy.wants_copy = lambda facts, target: False
+    first, second = two_sessions(harness)
+    for session in (first, second, first, second):
+        assert session.turn().computed <= 21
+    ended(harness)
