@@ -121,7 +121,7 @@ def test_a_request_dropped_while_it_waits_costs_the_next_nothing(has_state):
     ended(harness)
 
 
-@pytest.mark.parametrize("num_slots", [2, 3, 5])
+@pytest.mark.parametrize("num_slots", [2, 5])
 @with_and_without_host
 @with_and_without_drafts
 def test_the_resume_point_of_an_agent_that_appends_advances_in_every_turn(
