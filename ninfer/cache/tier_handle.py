@@ -48,7 +48,7 @@ MANY_LOST: Final = 8.0
 _FORGIVEN: Final = 0.25
 """Of those, what a good image makes up for: a tier that fails with one image in five or more stands out."""
 _MAX_SIZES: Final = 4096
-_CALL_BUDGET_S: Final = 0.05
+_CALL_BUDGET_S: Final = 1.0
 
 
 class TierHandle:

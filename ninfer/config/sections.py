@@ -170,4 +170,4 @@ class PluginsSection(Section):
     strict: bool = False
     """Stop also when a plugin is broken that the configuration does not use."""
     call_budget: Duration = Field(default=0.05, gt=0)
-    """Longest call of a policy or matcher, 100 times that for a decoder; slower ones put the plugin aside. Unit: duration."""
+    """Longest call of a policy or matcher, 100 times that for a decoder, 20 times for a tier; slower ones put the plugin aside. Unit: duration."""

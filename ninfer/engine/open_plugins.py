@@ -39,6 +39,8 @@ from ninfer.sched.decoder_handle import DecoderHandle
 
 T = TypeVar("T")
 
+TIER_BUDGETS: Final = 20
+"""A tier is asked for a size once, so a pause of a busy machine in that call would never be forgiven."""
 DECODER_BUDGETS: Final = 100
 """A decoder computes, so its calls may take so many times longer than those of policies and matchers."""
 
@@ -111,7 +113,7 @@ class PluginOpener:
                     plugin=chosen.record.name,
                     distribution=chosen.record.origin,
                     clock=self._clock,
-                    call_budget_s=self._settings.plugins.call_budget,
+                    call_budget_s=self._settings.plugins.call_budget * TIER_BUDGETS,
                 )
                 self._take(chosen, handle)
         return self.handles
