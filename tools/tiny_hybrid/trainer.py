@@ -149,6 +149,8 @@ class Trainer:
         self.scores.blend("chat", loss)
         self.scores.blend("chat_right", right)
         self.scores.blend("mtp_right", draft_right)
+        # The same sum in all processes: the stage and its learning rate follow from it.
+        self.progress.num_tokens += int(self._sum(torch.tensor(float(num_tokens))))
         self._average_gradients()
         torch.nn.utils.clip_grad_norm_(self._adam.param_groups[0]["params"], 1.0)
         self._adam.param_groups[0]["lr"] = ADAM_RATE * rate
@@ -157,7 +159,6 @@ class Trainer:
         for parameter in self.model.parameters():
             parameter.grad = None
         self.progress.num_steps += 1
-        self.progress.num_tokens += self._world * num_tokens
 
     def _backward(self, batch: Batch, *, with_mtp: bool) -> tuple[float, float, float]:
         """Add gradients of a batch; give its loss, its share of right tokens and that of the MTP head."""
@@ -189,6 +190,11 @@ class Trainer:
             parameters, flat.split([p.numel() for p in parameters]), strict=True
         ):
             parameter.grad = part.view_as(parameter)
+
+    def _sum(self, value: Tensor) -> Tensor:
+        if self._world > 1:
+            distributed.all_reduce(value)
+        return value
 
     def _agreed(self, wish: bool) -> bool:
         """Ask whether all processes wish the same, so that all stop after the same step."""
