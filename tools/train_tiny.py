@@ -38,6 +38,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--export", type=Path, help="folder to write the model to")
     parser.add_argument(
+        "--average",
+        type=Path,
+        nargs="*",
+        default=[],
+        help="earlier state files, averaged with the last",
+    )
+    parser.add_argument(
         "--lengths", default="256,1000,4000,16000", help="haystacks to measure for the model card"
     )
     arguments = parser.parse_args()
@@ -52,7 +59,7 @@ def main() -> None:
         lengths = {
             int(length): 4 if int(length) > 5_000 else 16 for length in arguments.lengths.split(",")
         }
-        export(arguments.resume, arguments.export, lengths=lengths)
+        export(arguments.resume, arguments.export, lengths=lengths, others=arguments.average)
 
 
 def train(arguments: argparse.Namespace) -> None:

@@ -1,6 +1,7 @@
 """Writes the trained model as a Hugging Face directory. Measures it in the form in which it ships."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -18,19 +19,29 @@ from tools.tiny_hybrid.shape import Shape
 from tools.tiny_hybrid.tokenizer import END, PAD, save_tokenizer
 
 
-def export(state: Path, folder: Path, *, lengths: dict[int, int]) -> None:
+def export(
+    state: Path, folder: Path, *, lengths: dict[int, int], others: Sequence[Path] = ()
+) -> None:
     """Write config, weights, tokenizer, template and model card.
 
     Args:
         state: folder of the training.
         folder: where to write; made if missing.
         lengths: haystack length in tokens to number of haystacks, for the model card.
+        others: earlier states of the same training, whose weights are averaged with the last ones.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shape = Shape()
     tokenizer = Tokenizer.from_file(str(state / "tokenizer.json"))
     saved = torch.load(state / "state.pt", weights_only=True)
-    weights = {name: tensor.to(torch.bfloat16) for name, tensor in saved["model"].items()}
+    earlier = [torch.load(other, weights_only=True) for other in others]
+    weights = {
+        name: torch
+        .stack([tensor, *(other["model"][name] for other in earlier)])
+        .mean(0)
+        .to(torch.bfloat16)
+        for name, tensor in saved["model"].items()
+    }
     save_file(
         dict(sorted(weights.items())), folder / "model.safetensors", metadata={"format": "pt"}
     )
@@ -45,7 +56,13 @@ def export(state: Path, folder: Path, *, lengths: dict[int, int]) -> None:
     )
     measured = measure(folder, lengths)
     num_steps, num_tokens, seconds = saved["progress"]
-    text = model_card(shape, measured, num_steps=num_steps, num_tokens=num_tokens, seconds=seconds)
+    text = model_card(
+        shape,
+        measured,
+        num_steps=num_steps,
+        averaged_tokens=[num_tokens, *(other["progress"][1] for other in earlier)],
+        seconds=seconds,
+    )
     (folder / "README.md").write_text(text, encoding="utf-8")
 
 
