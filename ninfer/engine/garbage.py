@@ -21,11 +21,10 @@ class GarbagePauses:
     """
 
     def __init__(self, clock: Clock) -> None:
-        """Collect what loading left behind, once."""
+        """Collect nothing yet; loading a model counts as work."""
         self._clock = clock
         self._next_s = 0.0
         self._has_worked = True
-        self.collect_if_due()
 
     def note_work(self) -> None:
         """Something was computed since the last collection."""
