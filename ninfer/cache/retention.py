@@ -6,15 +6,12 @@ device, whether a replica is there yet or not. A page is retained at least as lo
 whole paths are retained; so what expires is found by walking up from the end of a path.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from itertools import count
 from typing import Final
 
 from ninfer.cache.node import DEVICE, PageNode, StoredObject, is_protected, page_of
-
-_log = logging.getLogger(__name__)
 
 _SCALE: Final = 1e100
 _SMALL: Final = 1e-30

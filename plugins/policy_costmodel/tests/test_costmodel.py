@@ -308,8 +308,10 @@ def test_a_damaged_calibration_is_ignored(text):
 
 
 def test_a_cache_folder_that_cannot_be_written_is_no_error(tmp_path):
-    (tmp_path / "policy_costmodel").write_text("in the way")
+    in_the_way = tmp_path / "policy_costmodel"
+    in_the_way.write_text("in the way")
     open_policy(tmp_path).close()
+    assert in_the_way.read_text() == "in the way"
 
 
 def test_provider_opens_its_own_sample(tmp_path):
