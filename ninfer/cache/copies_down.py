@@ -9,6 +9,7 @@ from ninfer.api import PlacementPolicy
 from ninfer.cache.eviction import Evictor
 from ninfer.cache.node import DEVICE, StoredObject, page_of
 from ninfer.cache.store import ContextStore
+from ninfer.cache.tier_writes import Admission
 from ninfer.cache.transfers import Move, MoveStatus, Transfers
 
 MAX_IN_FLIGHT: Final = 64
@@ -100,6 +101,8 @@ class CopiesDown:
             )
             if not has_room or not self._policy.wants_copy(facts, target):
                 continue
+            if self._is_kept_away(stored, target):
+                continue
             is_started = self.copy(stored, source, target)
             if not is_started and self.num_in_flight and num_tries < MAX_TRIES:
                 self._deferred.append((stored, num_tries + 1))
@@ -110,14 +113,17 @@ class CopiesDown:
         source: int,
         target: int,
         done: Callable[[Move], None] | None = None,
+        *,
+        is_promised: bool = False,
     ) -> bool:
-        """Start one copy if there is room or less valuable objects make room.
+        """Start one copy if the tier lets it in and there is room, or less valuable objects make room.
 
         Args:
             stored: what.
             source: tier with a valid replica.
             target: slower tier without one.
             done: told when it ended, after the books are right.
+            is_promised: to be written whatever else was written lately.
 
         Returns:
             False if it was not started.
@@ -125,9 +131,12 @@ class CopiesDown:
         if stored.valid_on(source) is None or stored.replicas[target] is not None:
             return False
         num_bytes = self._store.bytes_on(stored, target)
+        if not is_promised and self._is_kept_away(stored, target):
+            return False
         if self._store.ledgers[target - 1].free_bytes < num_bytes:
+            admission = self._admission(stored, target, is_promised=is_promised)
             value = self._store.values.value_of(stored, source)
-            value = self._evictor.value_there(stored, target, value)
+            value = self._evictor.bid(stored, target, value, admission)
             self._store.lease(stored, source)
             room = self._evictor.plan_room(target, num_bytes, below_value=value)
             if room.is_enough and room.dirty:
@@ -135,10 +144,30 @@ class CopiesDown:
             elif room.is_enough:
                 self._evictor.apply_drops(room)
             self._store.release(stored, source)
+            if not room.is_enough and admission is not Admission.ORDINARY:
+                self._evictor.count_unwritten(stored, target, admission)
             if not room.is_enough or room.dirty or stored.is_gone:
                 return False
         self.start(stored, source, target, done)
         return True
+
+    def can_write(self, objects: Iterable[StoredObject], target: int) -> bool:
+        """Tell whether the write budget of a tier has room for all of these objects now."""
+        num_bytes = sum(self._store.bytes_on(stored, target) for stored in objects)
+        return self._evictor.writes[target - 1].budget.allows(num_bytes)
+
+    def _admission(self, stored: StoredObject, target: int, *, is_promised: bool) -> Admission:
+        if is_promised:
+            return Admission.ORDINARY
+        num_bytes = self._store.bytes_on(stored, target)
+        return self._evictor.writes[target - 1].admission(stored, num_bytes)
+
+    def _is_kept_away(self, stored: StoredObject, target: int) -> bool:
+        """Tell whether a tier lets an object not in at all now, and count that."""
+        admission = self._admission(stored, target, is_promised=False)
+        if admission.is_refusal:
+            self._evictor.count_unwritten(stored, target, admission)
+        return admission.is_refusal
 
     def start(
         self,
@@ -148,7 +177,8 @@ class CopiesDown:
         done: Callable[[Move], None] | None = None,
     ) -> Move:
         """Start a copy whose room is free."""
-        self._store.reserve_replica(stored, target)
+        reserved = self._store.reserve_replica(stored, target)
+        self._evictor.writes[target - 1].budget.take(reserved.num_bytes)
         replica = self._store.lease(stored, source)
         move = Move(
             key=self._store.names.key_of(stored),

@@ -6,6 +6,7 @@ objects there. An object below that first has to be copied further down makes th
 and the plan is made again when it is done.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from ninfer.api import Degraded, ImageKind
 from ninfer.cache.node import DEVICE, PageNode, StoredObject
 from ninfer.cache.retention import ordinary, outranking
 from ninfer.cache.store import ContextStore
+from ninfer.cache.tier_writes import Admission, TierWrites
 from ninfer.cache.victims import Entry, VictimHeap
 
 MAX_REFUSED: Final = 64
@@ -48,6 +50,7 @@ class EvictionPlan:
         victims: replicas that make the room asked for.
         displaced: drops on lower tiers that make room for those that move.
         dirty: (object, tier, target) copies to make first; if any, the rest must not be applied.
+        unwritten: (object, tier, why) of what a slower tier would have had room for, but is not written there.
         is_enough: the room asked for is reached.
         degraded: what it costs, as a policy sees it; described once, when several outcomes share the plan.
     """
@@ -55,6 +58,7 @@ class EvictionPlan:
     victims: list[Victim] = field(default_factory=list)
     displaced: list[Victim] = field(default_factory=list)
     dirty: list[tuple[StoredObject, int, int]] = field(default_factory=list)
+    unwritten: list[tuple[StoredObject, int, Admission]] = field(default_factory=list)
     is_enough: bool = False
     degraded: list[Degraded] | None = None
 
@@ -112,6 +116,9 @@ class Evictor:
         store: the context store.
         is_usable: tells whether a lower tier takes copies now.
         evicted: told the value of each victim.
+
+    Attributes:
+        writes: what each lower tier lets in, fastest first.
     """
 
     def __init__(
@@ -124,6 +131,12 @@ class Evictor:
         self._store = store
         self._is_usable = is_usable
         self._evicted = evicted
+        layout = store.layout
+        largest = max(layout.page_image_bytes, layout.state_image_bytes)
+        self.writes = [
+            TierWrites(space.rules, store.clock, largest_bytes=2 * largest)
+            for space in store.spaces
+        ]
 
     def plan_device(self, *, num_pages: int, num_slots: int = 0) -> EvictionPlan:
         """Plan to free device pages and state slots beyond those free now."""
@@ -175,10 +188,24 @@ class Evictor:
             if stored.replicas[target] is not None or not self._is_usable(target):
                 continue
             num_bytes = self._store.bytes_on(stored, target)
-            if rooms.make(target, num_bytes, self.value_there(stored, target, value)):
-                rooms.plan_stays(stored)
+            admission = rooms.admission(stored, target, num_bytes)
+            bid = self.bid(stored, target, value, admission)
+            if not admission.is_refusal and rooms.make(target, num_bytes, bid):
+                rooms.plan_write(stored, target, num_bytes)
                 return target
+            if admission is not Admission.ORDINARY:
+                rooms.plan_unwritten(stored, target, admission)
         return None
+
+    def bid(self, stored: StoredObject, target: int, value: float, admission: Admission) -> float:
+        """Return the value up to which an object displaces others on a slower tier."""
+        if admission is Admission.ORDINARY:
+            return self.value_there(stored, target, value)
+        return -math.inf
+
+    def count_unwritten(self, stored: StoredObject, tier: int, admission: Admission) -> None:
+        """Count an object that is not written to a tier because of what the tier lets in."""
+        self.writes[tier - 1].count_refused(admission, self._store.bytes_on(stored, tier))
 
     def value_there(self, stored: StoredObject, target: int, value: float) -> float:
         """Return what an object of a value counts among those of a slower tier: it is protected there or not."""
@@ -194,6 +221,8 @@ class Evictor:
         Displaced objects that should have been copied further down first are dropped too: a plan with such ones is
         only carried out when the copies could not be started.
         """
+        for stored, tier, admission in plan.unwritten:
+            self.count_unwritten(stored, tier, admission)
         for victim in plan.displaced:
             self._drop(victim)
         for victim in plan.victims:
@@ -221,6 +250,7 @@ class _Rooms:
         self._next: dict[int, tuple[float, StoredObject] | None] = {}
         self._gone: set[tuple[int, int]] = set()
         self._moved: set[int] = set()
+        self._write_bytes = [0] * len(store.ledgers)
         self._displaced: dict[tuple[int, int], Victim] = {}
         self._moves: dict[int, deque[tuple[int, Victim, float]]] = {}
 
@@ -228,15 +258,27 @@ class _Rooms:
         """Remember that the plan gives a replica up."""
         self._gone.add((id(stored), tier))
 
-    def plan_stays(self, stored: StoredObject) -> None:
+    def plan_write(self, stored: StoredObject, tier: int, num_bytes: int) -> None:
         """Remember that the plan moves an object to a slower tier."""
         self._moved.add(id(stored))
+        self._write_bytes[tier - 1] += num_bytes
+
+    def plan_unwritten(self, stored: StoredObject, tier: int, admission: Admission) -> None:
+        """Remember what the plan does not move to a slower tier because of what that lets in."""
+        self._plan.unwritten.append((stored, tier, admission))
+
+    def admission(self, stored: StoredObject, tier: int, num_bytes: int) -> Admission:
+        """Tell what a tier lets an object do, after all that the plan writes there."""
+        planned_bytes = self._write_bytes[tier - 1]
+        return self._evictor.writes[tier - 1].admission(stored, planned_bytes + num_bytes)
 
     def plan_move(self, victim: Victim) -> None:
         """Remember the victim that the plan takes next, so that a more valuable one can have its room below."""
         if victim.target is not None:
             moves = self._moves.setdefault(victim.target, deque())
-            there = self._evictor.value_there(victim.stored, victim.target, victim.value)
+            writes = self._evictor.writes[victim.target - 1]
+            admission = writes.admission(victim.stored, 0)
+            there = self._evictor.bid(victim.stored, victim.target, victim.value, admission)
             moves.append((len(self._plan.victims), victim, there))
 
     def remains(self, stored: StoredObject) -> bool:
@@ -269,7 +311,9 @@ class _Rooms:
             if self._has_followers(victim.stored):
                 continue
             self._moved.discard(id(victim.stored))
-            self._free[tier - 1] += self._store.bytes_on(victim.stored, tier)
+            num_bytes = self._store.bytes_on(victim.stored, tier)
+            self._free[tier - 1] += num_bytes
+            self._write_bytes[tier - 1] -= num_bytes
             target = self._evictor.target_below(victim.stored, tier, victim.value, self)
             self._plan.victims[at] = replace(victim, target=target)
             return True

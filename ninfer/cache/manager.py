@@ -82,6 +82,7 @@ class CacheManager:
         self.store = store
         self.transfers = transfers
         self.copies_down = copies_down
+        self.writes = evictor.writes
         self._planner = Planner(store, evictor, matcher, policy)
         self._policy = policy
         self._clock = clock

@@ -113,7 +113,11 @@ class Retaining:
     def _grant_strictly(
         self, path: list[StoredObject], end: PageNode, seconds: float, now_s: float
     ) -> bool:
-        tiers = [tier for tier in range(1, self._store.num_tiers) if self._is_usable(tier)]
+        tiers = [
+            tier
+            for tier in range(1, self._store.num_tiers)
+            if self._is_usable(tier) and self._copies_down.can_write(path, tier)
+        ]
         tier = self._store.retentions.retain_strictly(
             path, end, seconds=seconds, now_s=now_s, tiers=tiers
         )
@@ -146,7 +150,11 @@ class Retaining:
         stored, tier = pending.stored, pending.stored.strict_tier
         is_needed = not stored.is_gone and tier != DEVICE and stored.valid_on(tier) is None
         if is_needed and self._copies_down.copy(
-            stored, pending.source, tier, lambda move: self._copied(pending, move)
+            stored,
+            pending.source,
+            tier,
+            lambda move: self._copied(pending, move),
+            is_promised=True,
         ):
             self._num_copying += 1
             return True

@@ -1,7 +1,22 @@
-"""A lower tier as the store sees it. Plain data."""
+"""A lower tier as the store sees it, and what may be written to it. Plain data."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteRules:
+    """What may be written to a tier.
+
+    Attributes:
+        max_bytes_per_s: sustained; 0 for no limit.
+        max_bytes_per_day: in any 24 hours; 0 for no limit.
+        needs_reuse: what nobody came back to takes only room that is free.
+    """
+
+    max_bytes_per_s: int = 0
+    max_bytes_per_day: int = 0
+    needs_reuse: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,8 +27,10 @@ class TierSpace:
         name: instance name.
         capacity_bytes: its budget.
         stored_bytes: (header bytes, payload bytes) -> bytes of the budget.
+        rules: what may be written.
     """
 
     name: str
     capacity_bytes: int
     stored_bytes: Callable[[int, int], int]
+    rules: WriteRules = WriteRules()

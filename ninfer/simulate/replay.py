@@ -22,10 +22,12 @@ from ninfer.builtin.radix import RadixConfig, RadixMatcher
 from ninfer.cache.lane_context import ContextStatus, LaneContext
 from ninfer.cache.manager import Blocked, CacheManager
 from ninfer.cache.store import ContextStore
-from ninfer.cache.tier_space import TierSpace
-from ninfer.core.request import GenerationRequest
+from ninfer.cache.tier_space import TierSpace, WriteRules
+from ninfer.core.request import CacheParams, GenerationRequest
+from ninfer.core.retention import Retention
 from ninfer.core.step import PAGE_SIZE_TOKENS, DeviceLayout
 from ninfer.simulate.costs import Costs
+from ninfer.simulate.promises import Kept, Promises
 from ninfer.simulate.simulated_transfers import Moved, SimulatedTransfers
 from ninfer.simulate.trace import Trace, TraceRequest
 
@@ -56,6 +58,19 @@ class TraceClock:
         return self.now_s
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    """How the cache is set up and used, beside its sizes.
+
+    Attributes:
+        retention_s: every request asks that its context stays so long; 0.0 for not at all.
+        rules: what may be written to the slowest tier.
+    """
+
+    retention_s: float = 0.0
+    rules: WriteRules = field(default_factory=WriteRules)
+
+
 @dataclass(slots=True, kw_only=True)
 class ReplayResult:
     """What one policy made of a trace. Rates are of prompt blocks and prompt tokens.
@@ -73,6 +88,9 @@ class ReplayResult:
         saved_s: prefill that was not done.
         restore_s: spent on reading from slower tiers for it.
         moved: by (source, target) index.
+        kept: what became of retentions, if requests asked for them.
+        num_one_time: blocks that the slowest tier did not take because nobody came back to them.
+        num_over_budget: blocks that it did not take because its write budget was used up.
     """
 
     policy: str
@@ -87,6 +105,9 @@ class ReplayResult:
     saved_s: float = 0.0
     restore_s: float = 0.0
     moved: dict[tuple[int, int], Moved] = field(default_factory=dict)
+    kept: Kept | None = None
+    num_one_time: int = 0
+    num_over_budget: int = 0
 
     @property
     def block_hit_rate(self) -> float:
@@ -106,6 +127,7 @@ def replay(
     costs: Costs,
     *,
     options: dict[str, object] | None = None,
+    setup: ReplayOptions | None = None,
     advanced: Callable[[int], None] = lambda _count: None,
 ) -> ReplayResult:
     """Serve all requests of a trace.
@@ -116,9 +138,11 @@ def replay(
         capacities: blocks per tier, device first, one to three of them.
         costs: of the model on the machine, per token of the trace.
         options: of the policy.
+        setup: retention and write rules; None for neither.
         advanced: told how many requests were just served.
     """
-    return _Replay(trace, provider, capacities, costs, options or {}).run(advanced)
+    setup = setup or ReplayOptions()
+    return _Replay(trace, provider, capacities, costs, options or {}, setup).run(advanced)
 
 
 class _Replay:
@@ -129,6 +153,7 @@ class _Replay:
         capacities: Sequence[int],
         costs: Costs,
         options: dict[str, object],
+        setup: ReplayOptions,
     ) -> None:
         self._trace = trace
         self._costs = costs
@@ -152,6 +177,7 @@ class _Replay:
                 name=name,
                 capacity_bytes=blocks * self._page_bytes,
                 stored_bytes=lambda _header_bytes, payload_bytes: payload_bytes,
+                rules=setup.rules if name == names[-1] else WriteRules(),
             )
             for name, blocks in zip(names[1:], capacities[1:], strict=True)
         ]
@@ -171,11 +197,15 @@ class _Replay:
             clock=self._clock,
             slack_tokens=0,
         )
+        self._promises = Promises(setup.retention_s) if setup.retention_s else None
+        wish = Retention(seconds=setup.retention_s) if setup.retention_s else None
+        self._cache_params = CacheParams(retention=wish)
         self._result = ReplayResult(
             policy=provider.kind,
             capacities=tuple(capacities),
             hit_tokens=[0] * len(capacities),
             moved=self._transfers.moved,
+            kept=self._promises.kept if self._promises is not None else None,
         )
 
     def _policy_context(self, capacities: Sequence[int]) -> PolicyContext:
@@ -204,6 +234,9 @@ class _Replay:
             self._clock.now_s = _START_S + request.time_s
             self._serve(request)
             advanced(1)
+        for writes in self._manager.writes[-1:]:
+            self._result.num_one_time = writes.num_one_time
+            self._result.num_over_budget = writes.num_over_budget
         self._policy.close()
         return self._result
 
@@ -223,10 +256,14 @@ class _Replay:
                 request_id=str(result.num_requests),
                 prompt_token_ids=cast("Sequence[int]", prompt),
                 max_tokens=0,
+                cache=self._cache_params,
             )
         )
         self._count_hits(request, context)
         self._run(context, tokens)
+        if self._promises is not None:
+            is_granted = context.retained_s > 0
+            self._promises.left(request.blocks, self._clock.now_s, is_granted=is_granted)
 
     def _tokens_of(self, request: TraceRequest) -> "np.ndarray[Any, np.dtype[np.uint32]]":
         """Return a prompt as tokens of the store; a last block that is filled in part is a part of a page."""
@@ -255,6 +292,8 @@ class _Replay:
         num_hits = point.num_pages + (point.partial is not None)
         num_tokens = min(num_hits * block_tokens, request.num_prompt_tokens)
         result.num_hit_blocks += num_hits
+        if self._promises is not None:
+            self._promises.returned(request.blocks, num_hits, self._clock.now_s)
         result.saved_s += self._costs.prefill_s(0, num_tokens)
         tiers = self._num_by_tier(context, num_hits)
         for tier, count in enumerate(tiers):
