@@ -97,14 +97,25 @@ def conformance(  # noqa: PLR0913 - one parameter per flag
         raise typer.Exit(CONFIG_ERROR)
     if only:
         _refuse_unknown_ids(subjects, only)
+    if json_file is not None and (json_file.is_dir() or not json_file.parent.is_dir()):
+        typer.echo(f"ninfer: --json {json_file}: no file can be written there", err=True)
+        raise typer.Exit(CONFIG_ERROR)
     folder = Path(tempfile.mkdtemp(prefix="ninfer-conformance-")) if keep else None
     effort = _Effort(profile=profile, only=frozenset(only or ()), seed=seed, folder=folder)
     done = [_examine(subject, effort) for subject in subjects]
     if folder is not None:
         typer.echo(f"kept {folder}")
     if json_file is not None:
-        json_file.write_text(json.dumps(_to_data(done, effort), indent=2) + "\n", encoding="utf-8")
+        _write(json_file, json.dumps(_to_data(done, effort), indent=2) + "\n")
     raise typer.Exit(_exit_code(done, is_broken=bool(broken)))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        typer.echo(f"ninfer: --json {path}: {error.strerror}", err=True)
+        raise typer.Exit(CONFIG_ERROR) from None
 
 
 def _report_broken(
@@ -142,9 +153,11 @@ def _explain_absence(catalog: PluginCatalog, kind: Family | None, name: str | No
 
 
 def _refuse_unknown_ids(subjects: Sequence[_Subject], only: Sequence[str]) -> None:
-    from ninfer.testing.kinds import suite_of  # noqa: PLC0415 - needs the extra
+    from ninfer.testing.imports import REQUIREMENT_ID  # noqa: PLC0415 - needs the extra
+    from ninfer.testing.kinds import suite_of  # noqa: PLC0415
 
     known = {key for s in subjects for key in suite_of(s.offer.family).requirements}
+    known.add(REQUIREMENT_ID)
     unknown = sorted(set(only) - known)
     if unknown:
         typer.echo(
@@ -156,14 +169,18 @@ def _refuse_unknown_ids(subjects: Sequence[_Subject], only: Sequence[str]) -> No
 
 def _examine(subject: _Subject, effort: _Effort) -> _Subject:
     """Run the suite of one kind; print each outcome as soon as it is known."""
-    from ninfer.testing.imports import judge_imports  # noqa: PLC0415 - needs the extra
+    from ninfer.testing.imports import (  # noqa: PLC0415 - needs the extra
+        REQUIREMENT_ID,
+        judge_imports,
+    )
     from ninfer.testing.kinds import suite_of  # noqa: PLC0415
     from ninfer.testing.report import is_conformant, summary  # noqa: PLC0415
     from ninfer.testing.runner import STUCK_S, RunBroken, run_suites  # noqa: PLC0415
 
     stream, errors, label = sys.stdout, sys.stderr, subject.offer.label
     suite = suite_of(subject.offer.family)
-    if effort.only and not effort.only & set(suite.requirements):
+    wanted = effort.only & {REQUIREMENT_ID, *suite.requirements}
+    if effort.only and not wanted:
         return subject
     typer.echo(f"{subject.offer.family} {subject.offer.kind!r} from {subject.record.origin}")
     problem = _sample_problem(subject.offer)
@@ -179,25 +196,27 @@ def _examine(subject: _Subject, effort: _Effort) -> _Subject:
         text = f"  {known.requirement_id} still runs after {STUCK_S:.0f} s; stop it with Ctrl-C"
         typer.echo(text, file=errors)
 
-    outcomes = [] if effort.only else [judge_imports(subject.record.entry_point)]
-    for outcome in outcomes:
-        show(label, outcome)
-    bound = suite.bound_to(subject.offer.provider).derived(
-        "Bound", {"profile": effort.profile, "seed": effort.seed}
-    )
-    folder = effort.folder and effort.folder / label.replace(":", "-")
-    try:
-        found = run_suites(
-            {label: bound},
-            folder=folder,
-            only=effort.only,
-            on_outcome=show,
-            on_stuck=show_stuck,
+    outcomes = []
+    if not effort.only or REQUIREMENT_ID in wanted:
+        outcomes.append(judge_imports(subject.record.entry_point))
+        show(label, outcomes[0])
+    if wanted != {REQUIREMENT_ID}:
+        bound = suite.bound_to(subject.offer.provider).derived(
+            "Bound", {"profile": effort.profile, "seed": effort.seed}
         )
-    except RunBroken as error:
-        typer.echo(f"  broken: {error}")
-        return replace(subject, problem=str(error))
-    outcomes += found[label]
+        folder = effort.folder and effort.folder / label.replace(":", "-")
+        try:
+            found = run_suites(
+                {label: bound},
+                folder=folder,
+                only=wanted,
+                on_outcome=show,
+                on_stuck=show_stuck,
+            )
+        except RunBroken as error:
+            typer.echo(f"  broken: {error}")
+            return replace(subject, problem=str(error))
+        outcomes += found[label]
     verdict = "conformant" if is_conformant(outcomes) else "NOT conformant"
     typer.echo(f"  {verdict}: {summary(outcomes)}\n")
     return replace(subject, outcomes=tuple(outcomes))
@@ -208,7 +227,7 @@ def _sample_problem(offer: Offer) -> str:
     with tempfile.TemporaryDirectory(prefix="ninfer-sample-") as folder:
         try:
             sample = offer.provider.sample_config(Path(folder))
-        except Exception as error:  # noqa: BLE001 - any fault of a plugin is reported
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - any fault of a plugin is reported
             return f"sample_config raised {type(error).__name__}: {error}"
     if isinstance(sample, offer.provider.config):
         return ""
@@ -234,6 +253,7 @@ def _to_data(done: Sequence[_Subject], effort: _Effort) -> dict[str, object]:
         "api_version": f"{API_VERSION[0]}.{API_VERSION[1]}",
         "profile": effort.profile,
         "seed": effort.seed,
+        "only": sorted(effort.only),
         "plugins": [
             {
                 "type": subject.offer.family.value,
@@ -247,5 +267,6 @@ def _to_data(done: Sequence[_Subject], effort: _Effort) -> dict[str, object]:
                 "requirements": [outcome.to_data() for outcome in subject.outcomes],
             }
             for subject in done
+            if subject.outcomes or subject.problem
         ],
     }

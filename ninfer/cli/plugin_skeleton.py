@@ -10,14 +10,15 @@ from typing import Annotated, Final
 
 import typer
 
+import ninfer.api
 from ninfer import __version__
 from ninfer.api import API_VERSION, ConfigError
 from ninfer.cli.exit_codes import errors_for_people
 from ninfer.plugins import Family, PluginCatalog
+from ninfer.plugins.results import kind_mistake
 
 plugin_app = typer.Typer(name="plugin", help="Write a plugin.", rich_markup_mode=None)
 
-_NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
 _SUFFIX: Final = ".tmpl"
 
 
@@ -77,18 +78,42 @@ def new_plugin(
     with errors_for_people():
         _check_name(family, name)
         names = _names(family, name)
+        _check_class(names["cls"], names["config"])
         folder = path if path is not None else Path(names["distribution"])
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise ConfigError(f"{folder} exists and is not empty; choose another with --path")
-        for relative, text in _rendered(family, names).items():
-            target = folder / relative
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8")
+        _write(folder, _rendered(family, names))
     typer.echo(f"wrote {names['distribution']} to {folder}; next:")
     typer.echo(f"  cd {folder}")
     typer.echo("  python -m pip install -e '.[testing]'")
     typer.echo("  pytest")
     typer.echo(f"  ninfer conformance {family} {name}")
+
+
+def _write(folder: Path, texts: Mapping[Path, str]) -> None:
+    """Write the files of a package.
+
+    Raises:
+        ConfigError: the folder is in use, or cannot be written.
+    """
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ConfigError(f"{folder} exists and is not empty; choose another with --path")
+        for relative, text in texts.items():
+            target = folder / relative
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error.strerror}") from error
+
+
+def _check_class(*names: str) -> None:
+    """Refuse names of classes that the contract has already.
+
+    Raises:
+        ConfigError: names the class.
+    """
+    for name in names:
+        if name in ninfer.api.__all__:
+            raise ConfigError(f"the class would be {name}, as in ninfer.api; choose another name")
 
 
 def _check_name(family: Family, name: str) -> None:
@@ -97,10 +122,10 @@ def _check_name(family: Family, name: str) -> None:
     Raises:
         ConfigError: the name is no kind, or an installed plugin offers it.
     """
-    if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"{name!r} cannot be a kind: lower-case letters, digits, - and _, first a letter"
-        )
+    if mistake := kind_mistake(family, name):
+        raise ConfigError(f"{name!r}: {mistake}")
+    if not name[-1].isalnum():
+        raise ConfigError(f"{name!r}: the name of a distribution ends in a letter or a digit")
     for record in PluginCatalog.discover().records:
         if any((offer.family, offer.kind) == (family, name) for offer in record.offers):
             raise ConfigError(

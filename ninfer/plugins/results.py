@@ -55,6 +55,20 @@ def check_result(
     return offers, problems
 
 
+def kind_mistake(family: Family, kind: object) -> str:
+    """Return what is wrong with the name of a kind, empty if nothing.
+
+    Args:
+        family: what the kind is of.
+        kind: what a provider or a person calls it.
+    """
+    if not isinstance(kind, str) or not _KIND.fullmatch(kind):
+        return "kind must be lower-case letters, digits, - and _, and begin with a letter"
+    if kind in _RESERVED.get(family, ()):
+        return f"kind has a meaning of its own in ninfer.toml for a {family}; choose another name"
+    return ""
+
+
 def mark_duplicate_kinds(records: Sequence[PluginRecord]) -> list[PluginRecord]:
     """Return the records, those that offer a kind which another one offers too as broken.
 
@@ -80,10 +94,8 @@ def _duplicates(
 
 
 def _mistakes(family: Family, provider: Any) -> Iterator[str]:  # noqa: ANN401 - its fields are what is checked
-    if not isinstance(provider.kind, str) or not _KIND.fullmatch(provider.kind):
-        yield "kind must be lower-case letters, digits, - and _, and begin with a letter"
-    elif provider.kind in _RESERVED.get(family, ()):
-        yield f"kind has a meaning of its own in ninfer.toml for a {family}; choose another name"
+    if mistake := kind_mistake(family, provider.kind):
+        yield mistake
     if not isinstance(provider.summary, str):
         yield f"summary is {_type_name(provider.summary)}, not a sentence"
     if not (isinstance(provider.config, type) and issubclass(provider.config, PluginConfig)):

@@ -123,18 +123,3 @@ def test_a_folder_that_is_not_empty_is_left_alone(written, tmp_path):
     assert done.returncode == 2
     assert done.stderr == "ninfer: . exists and is not empty; choose another with --path\n"
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("tier", "My Tier"), "'My Tier' cannot be a kind"),
-        (("policy", "lru"), "policy kind 'lru' exists: plugin builtin, ninfer "),
-        (("store", "x"), "'store' is not one of 'tier', 'matcher', 'policy', 'decoder'"),
-    ],
-)
-def test_names_that_cannot_be_used_are_refused(tmp_path, arguments, message):
-    done = run(tmp_path, "ninfer", "plugin", "new", *arguments)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert list(tmp_path.iterdir()) == []

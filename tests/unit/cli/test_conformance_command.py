@@ -31,13 +31,27 @@ def provider(kind, tier, sample):
 def no_sample(root):
     raise OSError("no place for a sample")
 
+def exit_instead(root):
+    raise SystemExit("no licence")
+
 @hookimpl
 def ninfer_storage_tiers():
     return [
         provider("toy", FileTier, lambda root: ToyConfig(root=root)),
         provider("leaky", DeletesTwice, lambda root: ToyConfig(root=root)),
         provider("placeless", FileTier, no_sample),
+        provider("leaving", FileTier, exit_instead),
     ]
+"""
+
+POLICY = """
+from ninfer.api import PolicyProvider
+from ninfer.builtin.lru import LruConfig, LruPolicy
+
+@hookimpl
+def ninfer_placement_policies():
+    return [PolicyProvider(kind="toy", summary="A toy.", config=LruConfig, open=LruPolicy.open,
+                           sample_config=lambda root: LruConfig())]
 """
 
 
@@ -50,7 +64,7 @@ def install(folder, monkeypatch):
         info = folder / "acme_toy-2.5.dist-info"
         info.mkdir()
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-toy\nVersion: 2.5\n")
-        (info / "entry_points.txt").write_text(f"[ninfer]\nacme_toy = {module}\n")
+        (info / "entry_points.txt").write_text(f"[ninfer]\nacme_toy = {module.replace('/', '.')}\n")
         monkeypatch.syspath_prepend(str(folder))
         monkeypatch.setattr("ninfer.plugins.discovery.find_entry_points", only_from(folder))
 
@@ -101,7 +115,7 @@ def test_a_plugin_that_is_not_installed_exits_with_2_and_the_names(ninfer, insta
     result = ninfer("conformance", "tier", "toi")
     assert result.exit_code == 2
     assert "no tier 'toi' is installed" in result.stderr
-    assert "leaky, placeless, toy" in result.stderr
+    assert "leaky, leaving, placeless, toy" in result.stderr
 
 
 def test_a_plugin_that_cannot_be_imported_exits_with_3_and_the_reason(ninfer, install):
@@ -113,11 +127,15 @@ def test_a_plugin_that_cannot_be_imported_exits_with_3_and_the_reason(ninfer, in
         assert "nowhere_at_all" in result.stderr
 
 
-def test_a_sample_configuration_that_fails_exits_with_3(ninfer, install):
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [("placeless", "OSError: no place for a sample"), ("leaving", "SystemExit: no licence")],
+)
+def test_a_sample_configuration_that_fails_exits_with_3(ninfer, install, kind, problem):
     install(TIER)
-    result = ninfer("conformance", "tier", "placeless")
+    result = ninfer("conformance", "tier", kind)
     assert result.exit_code == 3
-    assert "sample_config raised OSError: no place for a sample" in result.stdout
+    assert f"sample_config raised {problem}" in result.stdout
 
 
 def test_all_looks_at_every_plugin_and_the_worst_decides(ninfer, install, folder):
@@ -126,7 +144,44 @@ def test_all_looks_at_every_plugin_and_the_worst_decides(ninfer, install, folder
     assert result.exit_code == 3
     data = json.loads((folder / "out.json").read_text())
     found = {plugin["kind"]: plugin["conformant"] for plugin in data["plugins"]}
-    assert found == {"toy": True, "leaky": False, "placeless": False}
+    assert found == {"toy": True, "leaky": False, "placeless": False, "leaving": False}
+    assert data["only"] == ["TIER-08", "TIER-26"]
+
+
+def test_what_was_not_looked_at_is_not_in_the_results(ninfer, install, folder):
+    install(TIER + POLICY)
+    result = ninfer("conformance", "--all", "--only", "POLICY-01", "--json", "out.json")
+    assert result.exit_code == 0, result.output
+    (plugin,) = json.loads((folder / "out.json").read_text())["plugins"]
+    assert (plugin["type"], plugin["conformant"]) == ("policy", True)
+
+
+@pytest.mark.parametrize("place", [".", "nowhere/out.json"])
+def test_a_file_that_cannot_be_written_is_told_before_anything_runs(ninfer, install, place):
+    install(TIER)
+    result = ninfer("conformance", "tier", "toy", *QUICK, "--json", place)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "--json" in result.stderr
+    assert "no file can be written there" in result.stderr
+
+
+def test_the_requirement_on_imports_can_be_asked_for_alone(ninfer, install):
+    install(TIER)
+    result = ninfer("conformance", "tier", "toy", "--only", "PLUGIN-01")
+    assert result.exit_code == 0, result.output
+    assert [line.split()[:2] for line in result.stdout.splitlines()[1:2]] == [["PLUGIN-01", "ok"]]
+    assert "  conformant: 1 ok" in result.stdout
+    both = ninfer("conformance", "tier", "toy", "--only", "PLUGIN-01", "--only", "TIER-08")
+    assert "  conformant: 2 ok" in both.stdout
+
+
+def test_files_that_are_no_python_are_not_looked_into(ninfer, install, folder):
+    (folder / "toy_tier_plugin").mkdir()
+    (folder / "toy_tier_plugin" / "skeleton.py").write_text("class {{ name }}:\n")
+    install(TIER, module="toy_tier_plugin/plugin")
+    result = ninfer("conformance", "tier", "toy", "--only", "PLUGIN-01")
+    assert result.exit_code == 0, result.output
 
 
 def test_imports_of_the_inside_of_ninfer_are_found(ninfer, install):
