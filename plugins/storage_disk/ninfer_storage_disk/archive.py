@@ -137,7 +137,7 @@ class DiskArchive(TierArchive):
             raise TierUnavailable(f"cannot read {folder}: {error}") from error
         if head is None:
             raise TierError(f"the journal of {folder} is damaged or of another format version")
-        entries, _ = scan(memoryview(data))
+        entries, _, _ = scan(memoryview(data))
         live, _ = choose_live(entries, num_bytes // head.block_bytes, head.block_bytes)
         self._seen[store_id] = head, {entry.key: entry for entry in live}
         return self._seen[store_id]

@@ -19,7 +19,11 @@ DATA: Final = "data"
 JOURNAL: Final = "journal"
 DAMAGED_JOURNAL: Final = "journal.damaged"
 LOCK: Final = "lock"
-_OUR_FILES: Final = (JOURNAL, "journal.new", DAMAGED_JOURNAL, DATA, ABOUT, ABOUT + ".new", LOCK)
+LEFTOVERS: Final = (JOURNAL + ".new", ABOUT + ".new")
+"""What a crash in the middle of a rename leaves."""
+
+_OWN_FILES: Final = (DATA, *LEFTOVERS, DAMAGED_JOURNAL, ABOUT, JOURNAL)
+"""In the order of deletion: as long as there is anything to delete, the journal says whose it is."""
 _STORE_NAME: Final = re.compile(r"[0-9a-f]{32}")
 
 
@@ -76,6 +80,9 @@ class Directory:
         Returns:
             Names of the deleted folders.
         """
+        for path in self.root.iterdir():
+            if path != own and _is_remains(path):
+                self._delete_store(path)
         deleted = []
         excess = self.other_bytes(own) - target_bytes
         for store in sorted(self._other_stores(own), key=lambda store: store.last_use_unix_s):
@@ -108,14 +115,33 @@ class Directory:
         is_unused = try_lock(handle)
         try:
             if is_unused:
-                for name in _OUR_FILES[:-1]:
+                for name in _OWN_FILES:
                     self._files.unlink(path / name)
+                    if name == ABOUT:
+                        self._files.sync_folder(path)
         finally:
             self._files.close(handle)
         if is_unused:
             self._files.unlink(path / LOCK)
             self._files.remove_folder(path)
         return is_unused
+
+    def lock_store(self, path: Path) -> int | None:
+        """Make a store's folder and lock it; None if somebody else has it.
+
+        Returns:
+            A handle, owned by the caller; closing it unlocks.
+        """
+        while True:
+            self._files.make_folder(path)
+            handle = self._files.open(path / LOCK)
+            is_locked = try_lock(handle)
+            if is_locked and self._files.is_at(handle, path / LOCK):
+                return handle
+            self._files.close(handle)
+            if not is_locked:
+                return None
+            # Whoever deleted the store had it locked when the file was opened here.
 
 
 def store_folders(root: Path) -> Iterator[Path]:
@@ -128,6 +154,14 @@ def store_folders(root: Path) -> Iterator[Path]:
             head = decode_head(file.read(FILE_HEAD_BYTES))
         if head is not None and head.fingerprint.hex()[:32] == path.name:
             yield path
+
+
+def _is_remains(path: Path) -> bool:
+    """Tell whether a folder is what a crash left of a store that was being made or deleted: no images, no journal."""
+    if not _STORE_NAME.fullmatch(path.name) or path.is_symlink() or not path.is_dir():
+        return False
+    names = {item.name for item in path.iterdir()}
+    return LOCK in names <= {LOCK, ABOUT, *LEFTOVERS} and (path / LOCK).stat().st_size == 0
 
 
 def _charge(path: Path) -> int:

@@ -1,6 +1,7 @@
 """The only door to the file system. Knows nothing about images; tests replace it to inject faults."""
 
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -9,6 +10,9 @@ from threading import Lock
 from typing import Final
 
 _OPEN_FLAGS: Final = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+FULL_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""What the operating system says when there is no room."""
+
 _MAX_IO_BYTES: Final = 64 << 20
 _READ_BYTES: Final = 512 << 10
 """Reads end at multiples of this; the page cache then keeps the file in slightly larger pieces (measured on ext4: a tenth
@@ -77,6 +81,22 @@ class Files:
 
     def truncate(self, handle: int, num_bytes: int) -> None:
         """Set the length of the file."""
+        os.ftruncate(handle, num_bytes)
+
+    def grow(self, handle: int, num_bytes: int) -> None:
+        """Make the file longer, with room reserved on the device where that can be done, so that writing there finds it.
+
+        Raises:
+            OSError: the length is as before.
+        """
+        before = self.size(handle)
+        if sys.platform == "linux":
+            try:
+                os.posix_fallocate(handle, before, num_bytes - before)
+            except OSError as error:
+                os.ftruncate(handle, before)
+                if error.errno not in {errno.EOPNOTSUPP, errno.EINVAL}:
+                    raise
         os.ftruncate(handle, num_bytes)
 
     def sync(self, handle: int) -> None:

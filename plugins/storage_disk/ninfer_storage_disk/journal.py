@@ -1,6 +1,7 @@
 """The journal: which images a data file holds. Knows nothing about payloads or the byte cap."""
 
 import contextlib
+import logging
 import struct
 import zlib
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ from typing import Final
 
 from ninfer_storage_disk.entry import ALIGN_BYTES, DEAD_MAGIC, MAGIC_PREFIX, Entry, decode, encode
 from ninfer_storage_disk.files import Files
+
+_log = logging.getLogger(__name__)
 
 FORMAT_VERSION: Final = 1
 MAGIC: Final = b"NINFERJ\n"
@@ -95,7 +98,9 @@ class Journal:
             return None
         journal = cls(files, path, head)
         journal._handle = handle
-        entries, journal.size_bytes = scan(data[:num_read])
+        entries, journal.size_bytes, num_damaged = scan(data[:num_read])
+        if num_damaged:
+            _log.warning("disk_journal_damaged path=%s num_bytes=%d", path, num_damaged)
         journal.live_bytes = sum(entry.entry_bytes for entry in entries)
         return journal, entries
 
@@ -179,7 +184,7 @@ class Journal:
         """Return a sentence for each difference between `entries` and what the file says. Reads the whole file."""
         data = memoryview(bytearray(self._files.size(self._handle)))
         self._files.read_at(self._handle, data, 0)
-        written, end = scan(data)
+        written, end, _ = scan(data)
         problems = []
         if {entry.offset for entry in written} != {entry.offset for entry in entries}:
             problems.append(
@@ -199,22 +204,28 @@ class Journal:
             self._handle = -1
 
 
-def scan(data: memoryview) -> tuple[list[Entry], int]:
-    """Return the live entries of a journal's bytes by sequence and the end of the last whole one; skips what is damaged."""
+def scan(data: memoryview) -> tuple[list[Entry], int, int]:
+    """Find the entries of a journal's bytes; skips what is damaged.
+
+    Returns:
+        (live entries by sequence, end of the last whole entry, number of damaged bytes).
+    """
     entries: list[Entry] = []
     raw = bytes(data)
     offset = end = FILE_HEAD_BYTES
+    num_damaged = 0
     while offset < len(data):
         found = decode(data, offset)
         if found is None:
-            offset = _next_magic(raw, offset + 1)
+            start, offset = offset, _next_magic(raw, offset + 1)
+            num_damaged += offset - start
             continue
         entry, offset = found
         end = offset
         if entry is not None:
             entries.append(entry)
     entries.sort(key=lambda entry: entry.sequence)
-    return entries, end
+    return entries, end, num_damaged
 
 
 def _next_magic(raw: bytes, offset: int) -> int:

@@ -2,7 +2,7 @@
 
 import contextlib
 import errno
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,7 @@ from ninfer_storage_disk.directory import (
     Directory,
     charged_journal_bytes,
 )
-from ninfer_storage_disk.files import Files
+from ninfer_storage_disk.files import FULL_ERRORS, Files
 
 FIXED_BYTES: Final = 4 * STEP_BYTES
 """Part of the cap that no image gets: rounding of the journal's charge to steps, and the store's small files."""
@@ -104,6 +104,16 @@ class Space:
             self._files.truncate(self._data, end * self._block_bytes)
         self.blocks.resize(end)
 
+    def squeeze(self, write: Callable[[], None]) -> None:
+        """Write something; on a full disk once more when the free end of the data file was given back. Raises OSError."""
+        try:
+            write()
+        except OSError as error:
+            if error.errno not in FULL_ERRORS:
+                raise
+            self.shrink()
+            write()
+
     @contextlib.contextmanager
     def journal_growing(self, before: int, after: int) -> Iterator[None]:
         """Hold the directory still while the journal grows past a step.
@@ -154,7 +164,7 @@ class Space:
             with self._directory.growing():
                 if not self._admits(num_blocks, journal_bytes):
                     return False
-                self._files.truncate(self._data, num_blocks * self._block_bytes)
+                self._files.grow(self._data, num_blocks * self._block_bytes)
         except OSError:
             return False
         self.blocks.resize(num_blocks)

@@ -7,11 +7,11 @@ Order of every change, so that a crash at any point leaves old or new:
 """
 
 import contextlib
-import errno
 import logging
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Lock
 from typing import Final
 
@@ -24,13 +24,13 @@ from ninfer_storage_disk.directory import (
     DAMAGED_JOURNAL,
     DATA,
     JOURNAL,
+    LEFTOVERS,
     LOCK,
     STEP_BYTES,
     Directory,
 )
 from ninfer_storage_disk.entry import Entry, entry_bytes
-from ninfer_storage_disk.filelock import try_lock
-from ninfer_storage_disk.files import Files
+from ninfer_storage_disk.files import FULL_ERRORS, Files
 from ninfer_storage_disk.fitting import ByValue, Fitting
 from ninfer_storage_disk.journal import Journal, JournalHead
 from ninfer_storage_disk.recovery import choose_live
@@ -40,8 +40,6 @@ _log = logging.getLogger(__name__)
 
 JOURNAL_COPIES: Final = 4
 """A journal is rewritten when half of it is dead, and a rewrite has two of them: each live byte is charged 4."""
-
-_FULL_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,13 +231,12 @@ class Store:
         self._finalizer()
 
     def _lock(self) -> None:
-        self._files.make_folder(self._path)
-        self._lock_handle = self._files.open(self._path / LOCK)
-        if not try_lock(self._lock_handle):
-            self._files.close(self._lock_handle)
+        handle = self._directory.lock_store(self._path)
+        if handle is None:
             raise TierUnavailable(
                 f"{self._path} is in use by another process; give each server its own `path` for its disk tier"
             )
+        self._lock_handle = handle
         self._finalizer = weakref.finalize(self, self._files.close, self._lock_handle)
 
     def _start_over(self) -> None:
@@ -256,6 +253,8 @@ class Store:
 
     def _open_files(self) -> None:
         """Read journal and data file; drop what does not fit together or under the cap."""
+        for path in filter(Path.exists, (self._path / name for name in LEFTOVERS)):
+            self._files.unlink(path)
         write_about(self._files, self._path, self._about)
         path = self._path / JOURNAL
         loaded = Journal.load(self._files, path, self._head.fingerprint)
@@ -266,8 +265,9 @@ class Store:
             loaded = Journal.create(self._files, path, self._head, sync=self._sync), []
         self._journal, entries = loaded
         self._head = self._journal.head
+        is_new = not (self._path / DATA).exists()
         self._data = self._files.open(self._path / DATA)
-        if self._sync and not entries:
+        if self._sync and is_new:
             self._files.sync_folder(self._path)
             self._files.sync_folder(self._directory.root)
         self._space = Space(
@@ -304,7 +304,11 @@ class Store:
             self._journal.mark_dead(self._unmarked[-1])
             self._space.blocks.give(self._unmarked.pop().runs)
         if self._journal.dead_bytes > max(self._journal.live_bytes, STEP_BYTES):
-            self._journal.rewrite(self.entries(), sync=self._sync)
+            try:
+                self._space.squeeze(lambda: self._journal.rewrite(self.entries(), sync=self._sync))
+            except OSError as error:
+                if error.errno not in FULL_ERRORS:
+                    raise
         if self._sync and self._journal.has_unsynced_marks:
             self._journal.sync()
 
@@ -355,7 +359,7 @@ class Store:
             if self._sync:
                 self._files.sync(self._data)
             with self._space.journal_growing(before, after):
-                self._journal.append(entries, sync=self._sync)
+                self._space.squeeze(lambda: self._journal.append(entries, sync=self._sync))
         except OSError as error:
             for entry in entries:
                 self._space.blocks.give(entry.runs)
@@ -389,5 +393,5 @@ class Store:
 
 
 def _failure(error: OSError) -> PutResult:
-    status = PutStatus.FULL if error.errno in _FULL_ERRORS else PutStatus.FAILED
+    status = PutStatus.FULL if error.errno in FULL_ERRORS else PutStatus.FAILED
     return PutResult(status=status, message=str(error))

@@ -71,6 +71,10 @@ class FaultyFiles(Files):
         self.change()
         super().truncate(handle, num_bytes)
 
+    def grow(self, handle, num_bytes):
+        self.change()
+        super().grow(handle, num_bytes)
+
     def sync(self, handle):
         self.change()
         self.unsynced = [entry for entry in self.unsynced if entry[0] != self.handles[handle]]
