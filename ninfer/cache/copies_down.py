@@ -9,7 +9,7 @@ from ninfer.api import PlacementPolicy
 from ninfer.cache.eviction import Evictor
 from ninfer.cache.node import DEVICE, StoredObject, page_of
 from ninfer.cache.store import ContextStore
-from ninfer.cache.tier_writes import Admission
+from ninfer.cache.tier_writes import Admission, Bid
 from ninfer.cache.transfers import Move, MoveStatus, Transfers
 
 MAX_IN_FLIGHT: Final = 64
@@ -79,7 +79,7 @@ class CopiesDown:
             ledger = self._store.ledgers[tier - 1]
             reserve = min(AHEAD_IMAGES * self._largest_bytes, ledger.capacity_bytes // 8)
             if ledger.free_bytes < reserve:
-                room = self._evictor.plan_room(tier, reserve, below_value=math.inf)
+                room = self._evictor.plan_room(tier, reserve, Bid(math.inf))
                 self.clean(room.dirty)
 
     @property
@@ -101,7 +101,7 @@ class CopiesDown:
             )
             if not has_room or not self._policy.wants_copy(facts, target):
                 continue
-            if self._is_kept_away(stored, target):
+            if self._admission(stored, target).is_refusal:
                 continue
             is_started = self.copy(stored, source, target)
             if not is_started and self.num_in_flight and num_tries < MAX_TRIES:
@@ -131,14 +131,15 @@ class CopiesDown:
         if stored.valid_on(source) is None or stored.replicas[target] is not None:
             return False
         num_bytes = self._store.bytes_on(stored, target)
-        if not is_promised and self._is_kept_away(stored, target):
+        admission = Admission.ORDINARY if is_promised else self._admission(stored, target)
+        if admission.is_refusal:
+            self._evictor.count_unwritten(stored, target, admission)
             return False
         if self._store.ledgers[target - 1].free_bytes < num_bytes:
-            admission = self._admission(stored, target, is_promised=is_promised)
             value = self._store.values.value_of(stored, source)
-            value = self._evictor.bid(stored, target, value, admission)
+            bid = self._evictor.bid(stored, target, value, admission)
             self._store.lease(stored, source)
-            room = self._evictor.plan_room(target, num_bytes, below_value=value)
+            room = self._evictor.plan_room(target, num_bytes, bid)
             if room.is_enough and room.dirty:
                 self.clean(room.dirty)
             elif room.is_enough:
@@ -156,18 +157,9 @@ class CopiesDown:
         num_bytes = sum(self._store.bytes_on(stored, target) for stored in objects)
         return self._evictor.writes[target - 1].budget.allows(num_bytes)
 
-    def _admission(self, stored: StoredObject, target: int, *, is_promised: bool) -> Admission:
-        if is_promised:
-            return Admission.ORDINARY
+    def _admission(self, stored: StoredObject, target: int) -> Admission:
         num_bytes = self._store.bytes_on(stored, target)
         return self._evictor.writes[target - 1].admission(stored, num_bytes)
-
-    def _is_kept_away(self, stored: StoredObject, target: int) -> bool:
-        """Tell whether a tier lets an object not in at all now, and count that."""
-        admission = self._admission(stored, target, is_promised=False)
-        if admission.is_refusal:
-            self._evictor.count_unwritten(stored, target, admission)
-        return admission.is_refusal
 
     def start(
         self,

@@ -6,20 +6,17 @@ objects there. An object below that first has to be copied further down makes th
 and the plan is made again when it is done.
 """
 
-import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from heapq import heappop, heappush
-from itertools import count
 from typing import Final
 
 from ninfer.api import Degraded, ImageKind
 from ninfer.cache.node import DEVICE, PageNode, StoredObject
 from ninfer.cache.retention import ordinary, outranking
 from ninfer.cache.store import ContextStore
-from ninfer.cache.tier_writes import Admission, TierWrites
-from ninfer.cache.victims import Entry, VictimHeap
+from ninfer.cache.tier_writes import Admission, Bid, TierWrites
+from ninfer.cache.victim_search import VictimSearch
 
 MAX_REFUSED: Final = 64
 """Replicas in a row that may turn out to be needed before the search for room on a tier is given up."""
@@ -61,52 +58,6 @@ class EvictionPlan:
     unwritten: list[tuple[StoredObject, int, Admission]] = field(default_factory=list)
     is_enough: bool = False
     degraded: list[Degraded] | None = None
-
-
-class _Search:
-    """Takes victims of one order, least valuable first, and sees what becomes evictable behind them."""
-
-    def __init__(self, store: ContextStore, order: VictimHeap, kind: ImageKind, tier: int) -> None:
-        self._store = store
-        self._order = order
-        self._kind = kind
-        self._tier = tier
-        self._popped: list[Entry] = []
-        self._uncovered: list[tuple[float, int, StoredObject]] = []
-        self._removed: dict[int, int] = {}
-        self._numbers = count()
-
-    def take(self) -> tuple[float, StoredObject] | None:
-        entry = self._order.pop()
-        if entry is not None and self._uncovered and self._uncovered[0][0] < entry[0]:
-            self._order.put_back(entry)
-            entry = None
-        if entry is not None:
-            self._popped.append(entry)
-            value, stored = entry[0], entry[2]
-        elif self._uncovered:
-            value, _, stored = heappop(self._uncovered)
-        else:
-            return None
-        self._uncover_parent(stored)
-        return value, stored
-
-    def _uncover_parent(self, stored: StoredObject) -> None:
-        if not isinstance(stored, PageNode) or stored.parent is None or stored.parent.is_root:
-            return
-        parent = stored.parent
-        removed = self._removed[id(parent)] = self._removed.get(id(parent), 0) + 1
-        replica = parent.replicas[self._tier]
-        if replica is None or replica.leases or not replica.is_valid:
-            return
-        if parent.child_replicas[self._tier] == removed:
-            value = self._store.values.value_of(parent, self._tier)
-            heappush(self._uncovered, (value, next(self._numbers), parent))
-
-    def end(self) -> None:
-        """Put everything back: the plan may not be carried out."""
-        for entry in self._popped:
-            self._order.put_back(entry)
 
 
 class Evictor:
@@ -153,7 +104,7 @@ class Evictor:
     ) -> bool:
         if wanted <= 0:
             return True
-        search = _Search(self._store, self._store.values.order_of(kind, DEVICE), kind, DEVICE)
+        search = VictimSearch(self._store, self._store.values.order_of(kind, DEVICE), DEVICE)
         missing = wanted
         while missing > 0 and (found := search.take()) is not None:
             value, stored = found
@@ -162,11 +113,11 @@ class Evictor:
         search.end()
         return missing <= 0
 
-    def plan_room(self, tier: int, num_bytes: int, *, below_value: float) -> EvictionPlan:
-        """Plan to make room on a lower tier, giving up only what is worth less than `below_value`."""
+    def plan_room(self, tier: int, num_bytes: int, bid: Bid) -> EvictionPlan:
+        """Plan to make room on a lower tier, giving up only what a bid displaces."""
         plan = EvictionPlan()
         rooms = _Rooms(self, self._store, plan)
-        plan.is_enough = rooms.make(tier, num_bytes, below_value)
+        plan.is_enough = rooms.make(tier, num_bytes, bid)
         rooms.end()
         return plan
 
@@ -197,11 +148,10 @@ class Evictor:
                 rooms.plan_unwritten(stored, target, admission)
         return None
 
-    def bid(self, stored: StoredObject, target: int, value: float, admission: Admission) -> float:
-        """Return the value up to which an object displaces others on a slower tier."""
-        if admission is Admission.ORDINARY:
-            return self.value_there(stored, target, value)
-        return -math.inf
+    def bid(self, stored: StoredObject, target: int, value: float, admission: Admission) -> Bid:
+        """Return what an object displaces on a slower tier."""
+        there = self.value_there(stored, target, value)
+        return self.writes[target - 1].bid(there, admission)
 
     def count_unwritten(self, stored: StoredObject, tier: int, admission: Admission) -> None:
         """Count an object that is not written to a tier because of what the tier lets in."""
@@ -246,7 +196,7 @@ class _Rooms:
         self._store = store
         self._plan = plan
         self._free = [ledger.free_bytes for ledger in store.ledgers]
-        self._searches: dict[int, _Search] = {}
+        self._searches: dict[int, VictimSearch] = {}
         self._next: dict[int, tuple[float, StoredObject] | None] = {}
         self._gone: set[tuple[int, int]] = set()
         self._moved: set[int] = set()
@@ -279,7 +229,15 @@ class _Rooms:
             writes = self._evictor.writes[victim.target - 1]
             admission = writes.admission(victim.stored, 0)
             there = self._evictor.bid(victim.stored, victim.target, victim.value, admission)
-            moves.append((len(self._plan.victims), victim, there))
+            moves.append((len(self._plan.victims), victim, there.value))
+
+    def _is_last(self, stored: StoredObject, tier: int) -> bool:
+        """Tell whether no valid replica is left on another tier that the plan does not give up."""
+        return not any(
+            replica is not None and replica.is_valid and (id(stored), other) not in self._gone
+            for other, replica in enumerate(stored.replicas)
+            if other != tier
+        )
 
     def remains(self, stored: StoredObject) -> bool:
         """Tell whether a valid replica is left that the plan does not give up."""
@@ -288,14 +246,12 @@ class _Rooms:
                 return True
         return False
 
-    def make(self, tier: int, num_bytes: int, below_value: float) -> bool:
-        """Take room on a tier, displacing what is worth less; False if that is not enough."""
+    def make(self, tier: int, num_bytes: int, bid: Bid) -> bool:
+        """Take room on a tier, displacing what a bid allows; False if that is not enough."""
         if num_bytes > self._store.ledgers[tier - 1].capacity_bytes:
             return False
         while self._free[tier - 1] < num_bytes:
-            if not self._unmove_one(tier, below_value) and not self._displace_one(
-                tier, below_value
-            ):
+            if not self._unmove_one(tier, bid.value) and not self._displace_one(tier, bid):
                 return False
         self._free[tier - 1] -= num_bytes
         return True
@@ -322,7 +278,7 @@ class _Rooms:
     def _cheapest(self, tier: int) -> tuple[float, StoredObject] | None:
         if tier not in self._searches:
             order = self._store.values.order_of(ImageKind.PAGE, tier)
-            self._searches[tier] = _Search(self._store, order, ImageKind.PAGE, tier)
+            self._searches[tier] = VictimSearch(self._store, order, tier)
             self._next[tier] = self._searches[tier].take()
         return self._next[tier]
 
@@ -337,20 +293,22 @@ class _Rooms:
             if victim is None or victim.target is not None or replica is None:
                 continue
             there = self._evictor.value_there(stored, tier, value)
-            if self.make(tier, replica.num_bytes, there):
+            if self.make(tier, replica.num_bytes, Bid(there)):
                 del self._displaced[id(stored), tier]
                 self._gone.discard((id(stored), tier))
                 return True
         return False
 
-    def _displace_one(self, tier: int, below_value: float) -> bool:
+    def _displace_one(self, tier: int, bid: Bid) -> bool:
         self._cheapest(tier)
         for _ in range(MAX_REFUSED):
             found = self._next[tier]
-            if found is None or found[0] >= below_value:
+            if found is None or found[0] >= bid.value:
+                return False
+            if found[1].last_use_s > bid.unused_since_s and self._is_last(found[1], tier):
                 return False
             self._next[tier] = self._searches[tier].take()
-            if self._displace(found[1], tier, found[0], below_value):
+            if self._displace(found[1], tier, found[0], bid.value):
                 return True
         return False
 

@@ -2,6 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
+
+
+class WriteFilter(StrEnum):
+    """What an object that nobody came back to may displace on a full tier."""
+
+    ALL = "all"
+    """What is worth less, as any other object."""
+    IDLE = "idle"
+    """What is worth less and was not used for a while."""
+    REUSED = "reused"
+    """Nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,12 +23,12 @@ class WriteRules:
     Attributes:
         max_bytes_per_s: sustained; 0 for no limit.
         max_bytes_per_day: in any 24 hours; 0 for no limit.
-        needs_reuse: what nobody came back to takes only room that is free.
+        filter: which objects that nobody came back to may displace others.
     """
 
     max_bytes_per_s: int = 0
     max_bytes_per_day: int = 0
-    needs_reuse: bool = False
+    filter: WriteFilter = WriteFilter.ALL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

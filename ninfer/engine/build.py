@@ -24,6 +24,7 @@ from ninfer.engine.open_plugins import PluginOpener
 from ninfer.engine.plugin_watch import PluginWatch
 from ninfer.engine.served_model import LoadedModel, load_served_model
 from ninfer.engine.service import EngineService
+from ninfer.engine.tier_rules import write_rules
 from ninfer.exec.device_copy import build_copier
 from ninfer.exec.host_memory import HostMemory
 from ninfer.obs.clock import SystemClock
@@ -151,6 +152,7 @@ def _assemble(
             name=handle.name,
             capacity_bytes=handle.usage().capacity_bytes,
             stored_bytes=handle.stored_bytes,
+            rules=write_rules(settings, handle.name, handle.capabilities),
         )
         for handle in handles
     ]

@@ -17,7 +17,7 @@ from ninfer.cache.manager import CacheManager
 from ninfer.cache.recovery import recover
 from ninfer.cache.store import ContextStore
 from ninfer.cache.tier_handle import TierHandle
-from ninfer.cache.tier_space import TierSpace
+from ninfer.cache.tier_space import TierSpace, WriteRules
 from ninfer.cache.transfers import Transfers
 from ninfer.core.request import (
     CacheParams,
@@ -79,6 +79,7 @@ class Harness:
         checks=True,
         device=None,
         decoder=None,
+        rules=None,
     ):
         self.clock = clock or SystemClock()
         self.device = device or FakeDevice(
@@ -99,6 +100,7 @@ class Harness:
                 name=handle.name,
                 capacity_bytes=handle.usage().capacity_bytes,
                 stored_bytes=handle.stored_bytes,
+                rules=rules if rules is not None and handle is handles[-1] else WriteRules(),
             )
             for handle in handles
         ]

@@ -1,0 +1,61 @@
+"""One walk through an order of victims, as a plan takes them. Decides nothing and changes nothing."""
+
+from heapq import heappop, heappush
+from itertools import count
+
+from ninfer.cache.node import PageNode, StoredObject
+from ninfer.cache.store import ContextStore
+from ninfer.cache.victims import Entry, VictimHeap
+
+
+class VictimSearch:
+    """Takes victims of one order, least valuable first, and sees what becomes evictable behind them.
+
+    Args:
+        store: the context store.
+        order: where they stand.
+        tier: whose order it is.
+    """
+
+    def __init__(self, store: ContextStore, order: VictimHeap, tier: int) -> None:
+        """Start with the least valuable."""
+        self._store = store
+        self._order = order
+        self._tier = tier
+        self._popped: list[Entry] = []
+        self._uncovered: list[tuple[float, int, StoredObject]] = []
+        self._removed: dict[int, int] = {}
+        self._numbers = count()
+
+    def take(self) -> tuple[float, StoredObject] | None:
+        """Return the next one with its value, None if there is none."""
+        entry = self._order.pop()
+        if entry is not None and self._uncovered and self._uncovered[0][0] < entry[0]:
+            self._order.put_back(entry)
+            entry = None
+        if entry is not None:
+            self._popped.append(entry)
+            value, stored = entry[0], entry[2]
+        elif self._uncovered:
+            value, _, stored = heappop(self._uncovered)
+        else:
+            return None
+        self._uncover_parent(stored)
+        return value, stored
+
+    def _uncover_parent(self, stored: StoredObject) -> None:
+        if not isinstance(stored, PageNode) or stored.parent is None or stored.parent.is_root:
+            return
+        parent = stored.parent
+        removed = self._removed[id(parent)] = self._removed.get(id(parent), 0) + 1
+        replica = parent.replicas[self._tier]
+        if replica is None or replica.leases or not replica.is_valid:
+            return
+        if parent.child_replicas[self._tier] == removed:
+            value = self._store.values.value_of(parent, self._tier)
+            heappush(self._uncovered, (value, next(self._numbers), parent))
+
+    def end(self) -> None:
+        """Put everything back: the plan may not be carried out."""
+        for entry in self._popped:
+            self._order.put_back(entry)
