@@ -34,6 +34,8 @@ class ModelSection(Section):
     """Longest context served, prompt and answer together. Unit: tokens; 0 is what the model allows."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device the model runs on. "auto" is cuda where there is one, else cpu."""
+    sampling: Literal["model", "openai"] = "model"
+    """Temperature and the like of requests that do not say: what the model's generation_config.json wants, or 1.0 and no limits."""
     threads: Count = 0
     """CPU threads for arithmetic. Unit: threads; 0 leaves it to torch."""
 

@@ -36,6 +36,7 @@ from ninfer.sched.drafting import Drafting
 from ninfer.sched.limits import SchedulerLimits
 from ninfer.sched.scheduler import Scheduler
 from ninfer.text.chat_template import ChatTemplate
+from ninfer.text.sampling_defaults import SamplingDefaults
 from ninfer.text.tokenizer import Tokenizer
 
 _log = structlog.get_logger(__name__)
@@ -49,11 +50,13 @@ class BuiltEngine:
         engine: takes requests.
         tokenizer: of the served model.
         template: of the served model.
+        sampling: how it wants tokens chosen.
     """
 
     engine: EngineService
     tokenizer: Tokenizer
     template: ChatTemplate
+    sampling: SamplingDefaults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +106,12 @@ def build_engine(loaded: LoadedSettings, catalog: PluginCatalog) -> BuiltEngine:
         is_cache_enabled=loaded.settings.cache.enabled,
     )
     model = composed.model
-    return BuiltEngine(engine=service, tokenizer=model.tokenizer, template=model.template)
+    return BuiltEngine(
+        engine=service,
+        tokenizer=model.tokenizer,
+        template=model.template,
+        sampling=model.sampling,
+    )
 
 
 def _compose(loaded: LoadedSettings, catalog: PluginCatalog) -> "_Composed":

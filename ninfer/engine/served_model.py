@@ -17,6 +17,7 @@ from ninfer.models.mtp_head import MtpHead
 from ninfer.models.resolve import ModelSource, resolve_model
 from ninfer.models.transformer import Transformer
 from ninfer.text.chat_template import ChatTemplate
+from ninfer.text.sampling_defaults import SamplingDefaults
 from ninfer.text.tokenizer import Tokenizer
 
 _log = structlog.get_logger(__name__)
@@ -33,6 +34,7 @@ class LoadedModel:
         model: the forward pass.
         tokenizer: text to tokens and back.
         template: conversations to text.
+        sampling: how tokens are chosen when a request does not say.
         calibration: measurements of this machine with it.
         weights: digest of its weights.
         weight_format: configured format of weights.
@@ -43,6 +45,7 @@ class LoadedModel:
     model: Transformer
     tokenizer: Tokenizer
     template: ChatTemplate
+    sampling: SamplingDefaults
     calibration: CalibrationFile
     weights: bytes
     weight_format: str
@@ -83,6 +86,11 @@ def load_served_model(settings: Settings, clock: Clock) -> LoadedModel:
     device = choose_device(section.device)
     source = resolve_model(section.name)
     tokenizer = Tokenizer.from_path(source.path)
+    sampling = (
+        SamplingDefaults.from_path(source.path)
+        if section.sampling == "model"
+        else SamplingDefaults()
+    )
     config = load_config(source)
     if tokenizer.vocab_size > config.vocab_size:
         msg = (
@@ -115,6 +123,7 @@ def load_served_model(settings: Settings, clock: Clock) -> LoadedModel:
         model=model,
         tokenizer=tokenizer,
         template=ChatTemplate.from_path(source.path, clock=clock),
+        sampling=sampling,
         calibration=calibration,
         weights=weights,
         weight_format=section.weight_format,

@@ -90,7 +90,7 @@ def serve(loaded: LoadedSettings, catalog: PluginCatalog) -> int:
 
     def build() -> ServedEngine:
         built = build_engine(loaded, catalog)
-        text = ServedText(built.tokenizer, built.template)
+        text = ServedText(built.tokenizer, built.template, built.sampling)
         plugins = to_data(catalog.records, uses_of(loaded))
         return ServedEngine(engine=built.engine, text=text, plugins=plugins)
 

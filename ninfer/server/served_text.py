@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from ninfer.server.text_port import ChatPrompt, Detokenizer, JsonObject
 from ninfer.text.chat_prompt import build_chat_prompt
 from ninfer.text.chat_template import ChatTemplate
+from ninfer.text.sampling_defaults import SamplingDefaults
 from ninfer.text.tokenizer import Tokenizer
 
 
@@ -14,10 +15,17 @@ class ServedText:
     Args:
         tokenizer: the model's.
         template: the model's.
+        sampling: what the model wants; None for the defaults of OpenAI.
     """
 
-    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
-        """Keep both."""
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        sampling: SamplingDefaults | None = None,
+    ) -> None:
+        """Keep all."""
+        self._sampling = sampling or SamplingDefaults()
         self._tokenizer = tokenizer
         self._template = template
 
@@ -30,6 +38,11 @@ class ServedText:
     def has_thinking(self) -> bool:
         """True if the template knows `<think>`."""
         return "<think>" in self._template.source
+
+    @property
+    def sampling_defaults(self) -> SamplingDefaults:
+        """How tokens are chosen when a request does not say."""
+        return self._sampling
 
     def encode(self, text: str, *, add_special: bool) -> list[int]:
         """Return the tokens of `text`."""

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from ninfer.text.chat_prompt import ChatPrompt
+from ninfer.text.sampling_defaults import SamplingDefaults
 
 __all__ = ["ChatPrompt", "Detokenizer", "JsonObject", "TextPort"]
 
@@ -34,6 +35,11 @@ class TextPort(Protocol):
     @property
     def has_thinking(self) -> bool:
         """True if answers may begin with `<think>`...`</think>`."""
+        ...
+
+    @property
+    def sampling_defaults(self) -> SamplingDefaults:
+        """How tokens are chosen when a request does not say."""
         ...
 
     def encode(self, text: str, *, add_special: bool) -> list[int]:

@@ -71,7 +71,10 @@ def build_requests(
                     prompt_token_ids=prompt.token_ids,
                     max_tokens=limit,
                     sampling=fields.sampling(
-                        vocab_size=info.vocab_size, num_logprobs=num_logprobs, choice=choice
+                        vocab_size=info.vocab_size,
+                        defaults=context.text.sampling_defaults,
+                        num_logprobs=num_logprobs,
+                        choice=choice,
                     ),
                     stop_token_ids=stop_token_ids,
                     cache=CacheParams(

@@ -1,7 +1,7 @@
 """Fields that chat and completions share, and what they mean to the sampler. Knows nothing about messages."""
 
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 from pydantic import Field, field_validator
 
@@ -9,6 +9,9 @@ from ninfer.core.errors import RequestError
 from ninfer.core.sampling import SamplingParams
 from ninfer.server.body import RequestBody
 from ninfer.server.generation.cache_fields import CacheFields
+from ninfer.text.sampling_defaults import SamplingDefaults
+
+_T = TypeVar("_T", int, float)
 
 MAX_STOPS: Final = 16
 MAX_STOP_CHARS: Final = 1024
@@ -128,21 +131,34 @@ class GenerationFields(CacheFields):
             check_token_id(token_id, vocab_size, param="stop_token_ids")
         self._bias_by_id(vocab_size)
 
-    def sampling(self, *, vocab_size: int, num_logprobs: int | None, choice: int) -> SamplingParams:
+    def sampling(
+        self,
+        *,
+        vocab_size: int,
+        defaults: SamplingDefaults,
+        num_logprobs: int | None,
+        choice: int,
+    ) -> SamplingParams:
         """Return how choice number `choice` is sampled; every choice has a seed of its own.
+
+        Args:
+            vocab_size: of the model.
+            defaults: of absent fields.
+            num_logprobs: alternatives per token, None for no log-probabilities.
+            choice: from 0.
 
         Raises:
             RequestError: a token id of `logit_bias` is not in the vocabulary.
         """
-        temperature = 1.0 if self.temperature is None else self.temperature
+        temperature = _given(self.temperature, defaults.temperature)
         return SamplingParams(
             temperature=0.0 if temperature < _GREEDY_BELOW else temperature,
-            top_p=1.0 if self.top_p is None else self.top_p,
-            top_k=max(self.top_k or 0, 0),
-            min_p=self.min_p or 0.0,
+            top_p=_given(self.top_p, defaults.top_p),
+            top_k=max(_given(self.top_k, defaults.top_k), 0),
+            min_p=_given(self.min_p, defaults.min_p),
             presence_penalty=self.presence_penalty or 0.0,
             frequency_penalty=self.frequency_penalty or 0.0,
-            repetition_penalty=1.0 if self.repetition_penalty is None else self.repetition_penalty,
+            repetition_penalty=_given(self.repetition_penalty, defaults.repetition_penalty),
             seed=None if self.seed is None else (self.seed + choice) % _INT64,
             logit_bias=self._bias_by_id(vocab_size),
             num_logprobs=num_logprobs,
@@ -159,6 +175,10 @@ class GenerationFields(CacheFields):
             check_token_id(int(key), vocab_size, param="logit_bias")
             biases[int(key)] = bias
         return biases
+
+
+def _given(value: _T | None, default: _T) -> _T:
+    return default if value is None else value
 
 
 def check_token_id(token_id: int, vocab_size: int, *, param: str) -> None:

@@ -180,7 +180,7 @@ level = "loud"
         "NINFER_FOO: unknown setting foo",
         "NINFER_MODEL__NAM: unknown setting model.nam; did you mean NINFER_MODEL__NAME?",
         "--set model.colour: unknown setting model.colour; "
-        "[model] has name, dtype, weights, max_context, device, threads",
+        "[model] has name, dtype, weights, max_context, device, sampling, threads",
         "NINFER_ENGINE__KV_CAPACITY: engine.kv_capacity: '8GB' is not a KV capacity; "
         'write "auto", a number of tokens, or a quantity with one of B, KiB, MiB, GiB, TiB',
         f"{path}: engine.max_queue = 'many': input should be a valid integer, "
