@@ -27,19 +27,21 @@ class LocalServer:
         settings: more lines of `--set`, as "section.key=value".
         tiers: TOML of further tiers, behind host and disk.
         python: interpreter of the environment that ninfer is installed in.
+        config: a settings file of one's own; the arguments on capacities and tiers do not count then.
     """
 
     def __init__(
         self,
         folder: Path,
         *,
-        device_tokens: int,
+        device_tokens: int = 0,
         host_tokens: int = 0,
         disk_bytes: int = 0,
         cache_dir: Path | None = None,
         settings: tuple[str, ...] = (),
         tiers: str = "",
         python: str = sys.executable,
+        config: Path | None = None,
     ) -> None:
         self.folder = folder
         self.device_tokens = device_tokens
@@ -49,6 +51,7 @@ class LocalServer:
         self.settings = settings
         self.tiers = tiers
         self.python = python
+        self.config = config
         self.root_url = ""
         self._process: subprocess.Popen[str] | None = None
 
@@ -72,10 +75,9 @@ class LocalServer:
     def start(self) -> None:
         """Start and wait until it serves; raises RuntimeError with its log if it does not."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        config = self.folder / "ninfer.toml"
-        config.write_text(self._config(), encoding="utf-8")
+        config = self.config or self._write_config()
         command = [self.python, "-m", "ninfer", "serve", "--config", str(config)]
-        for line in self.settings:
+        for line in (*self._own_settings(), *self.settings):
             command += ["--set", line]
         with self.log_path.open("a", encoding="utf-8") as log:
             self._process = subprocess.Popen(
@@ -100,7 +102,16 @@ class LocalServer:
             lines.put(line)
         lines.put("")
 
-    def _config(self) -> str:
+    def _own_settings(self) -> list[str]:
+        """What this class needs to know or share, whatever the settings file says."""
+        return [
+            "server.port=0",
+            f"server.request_log={self.request_log}",
+            "log.format=json",
+            f"cache.dir={self.cache_dir}",
+        ]
+
+    def _write_config(self) -> Path:
         tiers = ""
         if self.host_tokens:
             capacity = self.host_tokens // PAGE_TOKENS * SMOLLM2_PAGE_BYTES
@@ -109,19 +120,12 @@ class LocalServer:
             path = json.dumps(str(self.folder / "disk"))
             tiers += '[[cache.tiers]]\nname = "disk"\nkind = "disk"\n'
             tiers += f"path = {path}\ncapacity = {self.disk_bytes}\n"
-        lines = [
-            "[engine]",
-            f"kv_capacity = {self.device_tokens}",
-            "[server]",
-            "port = 0",
-            f"request_log = {json.dumps(str(self.request_log))}",
-            "[log]",
-            'format = "json"',
-            "[cache]",
-            f"dir = {json.dumps(str(self.cache_dir))}",
-            tiers + self.tiers or "tiers = []",
-        ]
-        return "\n".join(lines) + "\n"
+        tiers = tiers + self.tiers or "[cache]\ntiers = []\n"
+        config = self.folder / "ninfer.toml"
+        config.write_text(
+            f"[engine]\nkv_capacity = {self.device_tokens}\n{tiers}", encoding="utf-8"
+        )
+        return config
 
     def stop(self, timeout_s: float = 60.0) -> int:
         """Ask the server to end; returns its exit status."""

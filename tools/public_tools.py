@@ -1,17 +1,13 @@
 """Runs the public `cache-pressure` tools, unmodified, against `ninfer serve` with SmolLM2 and small tiers.
 
 The tools run one after another on one server: device 4,096 tokens, host 8,192, disk for the rest. Then the server is
-restarted and the newest contexts are asked again; they must come from the disk. The tools need Python 3.12 (a nested
-f-string); ninfer runs on 3.11, so they get a virtual environment of their own. Exit status 0 if everything passed.
+restarted and the newest contexts are asked again; they must come from the disk. Exit status 0 if everything passed.
 
     python tools/public_tools.py --output public-tools.json
 """
 
 import argparse
 import json
-import os
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,9 +17,9 @@ import httpx
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from tools.cache_pressure import VERSION, ToolRunner, install_tools
 from tools.local_server import LocalServer
 
-VERSION = "0.6.3"
 DEVICE_TOKENS, HOST_TOKENS, DISK_BYTES = 4096, 8192, 4 << 30
 MAX_ABORT_TRIES = 4
 NUM_NEWEST = 4
@@ -46,48 +42,14 @@ WORDS = [
 ]
 
 
-def find_python() -> str:
-    """An interpreter of at least 3.12: this one, PUBLIC_TOOLS_PYTHON, on the path, or of pyenv."""
-    if sys.version_info >= (3, 12):
-        return sys.executable
-    named = [f"python3.{minor}" for minor in (13, 12, 14)]
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    candidates = [os.environ.get("PUBLIC_TOOLS_PYTHON"), *map(shutil.which, named)]
-    candidates += [str(path) for path in sorted(pyenv.glob("3.1[2-9]*/bin/python"), reverse=True)]
-    check = "import sys; raise SystemExit(sys.version_info < (3, 12))"
-    for candidate in candidates:
-        if candidate and subprocess.run([candidate, "-c", check], check=False).returncode == 0:
-            return candidate
-    raise SystemExit(
-        "cache-pressure needs Python 3.12 or newer; set PUBLIC_TOOLS_PYTHON to such an interpreter"
-    )
-
-
-def install_tools(folder: Path) -> Path:
-    """Install the tools into a virtual environment, once; returns the folder of their scripts."""
-    scripts = folder / "bin"
-    if not (scripts / "abort-sim").exists():
-        subprocess.run([find_python(), "-m", "venv", str(folder)], check=True)
-        pip = [str(scripts / "python"), "-m", "pip", "install", "--quiet"]
-        subprocess.run([*pip, f"cache-pressure=={VERSION}"], check=True)
-    return scripts
-
-
 class Tools:
     """Runs the tools against one server and collects rows (name, passed, detail)."""
 
     def __init__(self, server: LocalServer, scripts: Path, folder: Path) -> None:
-        self.server, self.scripts, self.folder = server, scripts, folder
+        self.server = server
+        self._runner = ToolRunner(server, scripts, folder)
+        self.run = self._runner.run
         self.rows: list[dict] = []
-
-    def run(self, name: str, *arguments: str) -> tuple[int, dict]:
-        """Run one tool; returns its exit status and what it wrote."""
-        output = self.folder / f"{name}-{len(self.rows)}.json"
-        command = [str(self.scripts / name), "--base-url", self.server.base_url, *arguments]
-        print(f"\n$ {name} {' '.join(arguments)}", flush=True)
-        status = subprocess.run([*command, "--output", str(output)], check=False).returncode
-        found = json.loads(output.read_text(encoding="utf-8")) if output.exists() else {}
-        return status, found
 
     def note(self, name: str, passed: bool, detail: str) -> None:
         self.rows.append({"check": name, "passed": passed, "detail": detail})
