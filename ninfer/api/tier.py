@@ -5,7 +5,7 @@ token path, and adds queues, leases, deadlines, metrics and error translation ar
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -41,11 +41,15 @@ class TierUsage:
         used_bytes: bytes taken now, overhead included: the sum of `stored_bytes` over all images, allocated ones
             included.
         num_images: stored images.
+        events: what the tier counted since it was opened, for metrics: names in snake_case, numbers that never go down.
+            "no_space" is a write that the storage had no room for although the capacity had; "quarantined" is
+            something damaged that was put aside or given up.
     """
 
     capacity_bytes: int
     used_bytes: int
     num_images: int
+    events: Mapping[str, int] = field(default_factory=dict)
 
 
 class HostAllocator(Protocol):

@@ -13,6 +13,9 @@ class ByteLedger:
 
     Args:
         capacity_bytes: what the tier may hold.
+
+    Attributes:
+        num_images: how many images the used bytes are.
     """
 
     def __init__(self, capacity_bytes: int) -> None:
@@ -21,6 +24,7 @@ class ByteLedger:
         self.used_bytes = 0
         self.reserved_bytes = 0
         self.foreign_bytes = 0
+        self.num_images = 0
 
     @property
     def free_bytes(self) -> int:
@@ -39,17 +43,19 @@ class ByteLedger:
         self.reserved_bytes += num_bytes
 
     def commit(self, num_bytes: int) -> None:
-        """Turn a promise into use."""
+        """Turn the promise for one image into use."""
         self.reserved_bytes -= num_bytes
         self.used_bytes += num_bytes
+        self.num_images += 1
 
     def cancel(self, num_bytes: int) -> None:
         """Give a promise back."""
         self.reserved_bytes -= num_bytes
 
     def release(self, num_bytes: int) -> None:
-        """Give used room back."""
+        """Give the room of one image back."""
         self.used_bytes -= num_bytes
+        self.num_images -= 1
 
     def take_foreign(self, num_bytes: int) -> None:
         """Count an image without a place in the tree.

@@ -22,6 +22,7 @@ from ninfer.cache.scratch_slots import ScratchSlots
 from ninfer.cache.sealing import Sealer
 from ninfer.cache.shared_tiers import SharedTiers
 from ninfer.cache.store import ContextStore
+from ninfer.cache.tier_hits import TierHits
 from ninfer.cache.transfers import Move, MoveStatus, Transfers
 from ninfer.core.errors import RequestInfeasible
 from ninfer.core.request import GenerationRequest
@@ -83,6 +84,7 @@ class CacheManager:
         self.transfers = transfers
         self.copies_down = copies_down
         self.writes = evictor.writes
+        self.hits = TierHits(store.num_tiers)
         self._planner = Planner(store, evictor, matcher, policy)
         self._policy = policy
         self._clock = clock
@@ -233,6 +235,7 @@ class CacheManager:
             token_ids: the prompt.
             num_captures: marked positions of it that will be captured.
         """
+        self.hits.add(context)
         self.scratch.lend(context)
         context.num_imaged_tokens = context.resume_tokens
         if context.is_cached and self.store.has_state:

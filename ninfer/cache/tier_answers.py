@@ -1,6 +1,6 @@
 """Checks of what a plugin's tier answers. Each returns the answer as promised, or raises WrongAnswer."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from ninfer.api import (
@@ -76,6 +76,10 @@ def usage_of(answer: object) -> TierUsage:
         raise WrongAnswer(f"returned {_shown(answer)}, not TierUsage")
     byte_count("capacity_bytes", answer.capacity_bytes)
     byte_count("used_bytes", answer.used_bytes)
+    _require(Mapping, answer.events, "events")
+    for name, number in answer.events.items():
+        _require(str, name, "the name of an event")
+        byte_count(name, number)
     return answer
 
 

@@ -1,6 +1,7 @@
 """What a tier did since the start, as numbers. Knows nothing about tiers."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -17,8 +18,9 @@ class TierCounters:
         num_deadline: transfers given up because the tier did not answer in time.
         read_bytes: payload bytes read.
         written_bytes: payload bytes stored.
-        read_s: seconds spent reading.
-        write_s: seconds spent writing.
+        read_s: seconds of the thread that reads from it.
+        write_s: seconds of the thread that writes to it.
+        events: what the tier counts by itself since it was opened, by name.
     """
 
     num_read: int = 0
@@ -32,3 +34,4 @@ class TierCounters:
     written_bytes: int = 0
     read_s: float = 0.0
     write_s: float = 0.0
+    events: Mapping[str, int] = field(default_factory=dict)

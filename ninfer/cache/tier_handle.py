@@ -113,7 +113,9 @@ class TierHandle:
     def usage(self) -> TierUsage:
         """Return the tier's usage; a capacity of nothing if it fails."""
         unknown = TierUsage(capacity_bytes=0, used_bytes=0, num_images=0)
-        return self._guard("usage", lambda: usage_of(self._tier.usage()), unknown)
+        usage = self._guard("usage", lambda: usage_of(self._tier.usage()), unknown)
+        self.counters.events = dict(usage.events)
+        return usage
 
     def stored_bytes(self, header_bytes: int, payload_bytes: int) -> int:
         """Return how much of its capacity one image takes. Asked once per pair of lengths, so always the same."""
@@ -140,6 +142,8 @@ class TierHandle:
             self._note_failed("put", [r.message for r in results if r.status is PutStatus.FAILED])
         for item, result in zip(items, results, strict=True):
             self._count_put(result.status, item.payload.nbytes)
+        if any(result.status is not PutStatus.STORED for result in results):
+            self.usage()
         return results
 
     def _count_put(self, status: PutStatus, num_bytes: int) -> None:
@@ -163,6 +167,8 @@ class TierHandle:
             return [ReadResult(status=ReadStatus.FAILED, message=problem) for _ in items]
         failed = [result.message for result in results if result.status is ReadStatus.FAILED]
         self._note_failed("read_into", failed)
+        if any(result.status is not ReadStatus.READ for result in results):
+            self.usage()
         return results
 
     def count_read(self, status: ReadStatus, num_bytes: int) -> None:

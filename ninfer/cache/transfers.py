@@ -215,6 +215,14 @@ class Transfers:
         """Return batches not reported yet."""
         return sum(len(worker.waiting) for worker in self._workers)
 
+    def queue_lengths(self, tier: int) -> tuple[int, int]:
+        """Return the images of a tier that wait to be read and to be written, those under way included; any thread."""
+        workers = (self._readers[tier - 1], self._writers[tier - 1])
+        reads, writes = (
+            sum(len(batch.moves) for batch in list(worker.waiting)) for worker in workers
+        )
+        return reads, writes
+
     def poll(self) -> list[Move]:
         """Return moves that ended since the last call, in the order they ended."""
         ended: list[Move] = []
@@ -261,6 +269,7 @@ class Transfers:
             lost = StepResult(outcome="source_lost", message=f"{type(error).__name__}: {error}")
             results = [lost for _ in batch.moves]
         seconds = self._clock.monotonic_s() - started_s
+        self._count_seconds(batch.moves[0], seconds)
         with batch.lock:
             if batch.is_cancelled:
                 self._steps.undo(batch.moves, results)
@@ -270,6 +279,13 @@ class Transfers:
                     move.seconds = seconds / len(batch.moves)
         self._done.put((worker, batch))
         self._wake()
+
+    def _count_seconds(self, move: Move, seconds: float) -> None:
+        """Count the time of a batch for the tier whose thread it took; each counter belongs to one thread."""
+        if move.target:
+            self.handles[move.target - 1].counters.write_s += seconds
+        else:
+            self.handles[move.source - 1].counters.read_s += seconds
 
     def close(self, timeout_s: float) -> None:
         """Finish what is queued, at most for `timeout_s`, and end the threads."""

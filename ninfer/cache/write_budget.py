@@ -27,18 +27,16 @@ class _Bucket:
         self._filled_s = clock.monotonic_s()
 
     def held_bytes(self) -> float:
-        now_s = self._clock.monotonic_s()
-        flowed = (now_s - self._filled_s) * self._bytes_per_s
-        self._held_bytes = min(self.burst_bytes, self._held_bytes + flowed)
-        self._filled_s = now_s
-        return self._held_bytes
+        flowed = (self._clock.monotonic_s() - self._filled_s) * self._bytes_per_s
+        return min(self.burst_bytes, self._held_bytes + flowed)
 
     def take(self, num_bytes: int) -> None:
         self._held_bytes = self.held_bytes() - num_bytes
+        self._filled_s = self._clock.monotonic_s()
 
 
 class WriteBudget:
-    """Write budget of one tier. Used on the engine thread.
+    """Write budget of one tier. Written to on the engine thread, asked from any.
 
     Args:
         clock: source of time.

@@ -30,6 +30,7 @@ from ninfer_storage_disk.directory import (
     Directory,
 )
 from ninfer_storage_disk.entry import Entry, entry_bytes
+from ninfer_storage_disk.events import Events
 from ninfer_storage_disk.files import FULL_ERRORS, Files
 from ninfer_storage_disk.fitting import ByValue, Fitting
 from ninfer_storage_disk.journal import Journal, JournalHead
@@ -101,6 +102,7 @@ class Store:
         self._index: dict[ImageKey, Entry] = {}
         self._unmarked: list[Entry] = []
         self._old_handles: list[int] = []
+        self.events = Events()
         self._lock()
         try:
             self._open_files()
@@ -180,7 +182,7 @@ class Store:
         try:
             self._prepare_journal()
         except OSError as error:
-            return [_failure(error)] * len(images)
+            return [self.events.failure(error)] * len(images)
         results: list[PutResult] = []
         written: list[Entry] = []
         for image, runs in zip(images, self._place(images), strict=True):
@@ -241,6 +243,7 @@ class Store:
 
     def _start_over(self) -> None:
         _log.warning("disk_store_lost path=%s num_images=%d", self._path, self.num_images)
+        self.events.lost(self.num_images)
         with self._index_lock:
             self._index = {}
         self._unmarked = []
@@ -261,6 +264,7 @@ class Store:
         if loaded is None:
             if path.exists():
                 _log.warning("disk_journal_quarantined path=%s", path)
+                self.events.quarantined()
                 self._files.replace(path, self._path / DAMAGED_JOURNAL)
             loaded = Journal.create(self._files, path, self._head, sync=self._sync), []
         self._journal, entries = loaded
@@ -276,6 +280,7 @@ class Store:
         live, dead = choose_live(entries, self._space.blocks.num_blocks, self.block_bytes)
         if dead:
             _log.warning("disk_images_lost path=%s num_images=%d", self._path, len(dead))
+            self.events.quarantined(len(dead))
         for entry in dead:
             self._journal.mark_dead(entry)
         fitting = Fitting(
@@ -342,7 +347,7 @@ class Store:
                 position += len(part)
         except OSError as error:
             self._space.blocks.give(runs)
-            return _failure(error)
+            return self.events.failure(error)
         return PutResult(status=PutStatus.STORED)
 
     def _new_entry(self, image: NewImage, runs: Sequence[Run]) -> Entry:
@@ -363,7 +368,7 @@ class Store:
         except OSError as error:
             for entry in entries:
                 self._space.blocks.give(entry.runs)
-            return _failure(error)
+            return self.events.failure(error)
         for entry in entries:
             self._publish(entry)
         return PutResult(status=PutStatus.STORED)
@@ -390,8 +395,3 @@ class Store:
 
     def _count(self, payload_bytes: int) -> int:
         return -(-payload_bytes // self.block_bytes)
-
-
-def _failure(error: OSError) -> PutResult:
-    status = PutStatus.FULL if error.errno in FULL_ERRORS else PutStatus.FAILED
-    return PutResult(status=status, message=str(error))

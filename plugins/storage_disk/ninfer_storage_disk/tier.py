@@ -139,6 +139,7 @@ class DiskTier(StorageTier):
             capacity_bytes=self._store.capacity_bytes,
             used_bytes=self._store.used_bytes,
             num_images=self._store.num_images,
+            events=dict(self._store.events),
         )
 
     @override
@@ -212,7 +213,7 @@ class DiskTier(StorageTier):
             return ReadResult(status=status, header=entry.header)
         if status is ReadStatus.CORRUPT:
             with self._store.write_lock:
-                self._store.drop(entry)
+                self._store.events.quarantined(self._store.drop(entry))
         return ReadResult(
             status=status, message=f"{entry.key.text}: the stored bytes are not those that were put"
         )
