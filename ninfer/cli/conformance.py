@@ -14,6 +14,7 @@ import typer
 from ninfer import __version__
 from ninfer.api import API_VERSION
 from ninfer.cli.exit_codes import CONFIG_ERROR, FAILED, PLUGIN_ERROR
+from ninfer.core.plugin_guard import describe, is_interrupt
 from ninfer.plugins import Family, PluginCatalog, PluginRecord
 from ninfer.plugins.record import Offer
 from ninfer.plugins.report import problem_lines
@@ -227,8 +228,10 @@ def _sample_problem(offer: Offer) -> str:
     with tempfile.TemporaryDirectory(prefix="ninfer-sample-") as folder:
         try:
             sample = offer.provider.sample_config(Path(folder))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - any fault of a plugin is reported
-            return f"sample_config raised {type(error).__name__}: {error}"
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            return f"sample_config raised {describe(error)}"
     if isinstance(sample, offer.provider.config):
         return ""
     return (

@@ -1,6 +1,7 @@
 """`ninfer simulate`: what would more memory, or another policy, be worth? Runs without a model, a server or torch."""
 
 import json
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -63,6 +64,9 @@ def simulate(  # noqa: PLR0913 - one parameter per flag
     with errors_for_people():
         if plot_file is not None:
             require_matplotlib()
+        for flag, path in (("--json", json_file), ("--plot", plot_file)):
+            if path is not None and (path.is_dir() or not path.parent.is_dir()):
+                raise ConfigError(f"{flag} {path}: no file can be written there")
         providers = _providers(policy or list(_DEFAULT_POLICIES))
         costs = _costs(bytes_per_token, prefill_speed, calibration)
         trace = read_trace(trace_file, block_tokens)
@@ -87,9 +91,9 @@ def _costs(bytes_per_token: str, prefill_speed: float, calibration: Path | None)
         raise ConfigError(f"--bytes-per-token: {error}") from error
     if num_bytes < 1:
         raise ConfigError(f"--bytes-per-token {bytes_per_token}: a token takes at least one byte")
-    if not prefill_speed > 0:
+    if not 0 < prefill_speed < inf:
         raise ConfigError(
-            f"--prefill-speed {prefill_speed:g}: must be more than 0 tokens per second"
+            f"--prefill-speed {prefill_speed:g}: must be more than 0 tokens per second, and finite"
         )
     costs = Costs(bytes_per_token=num_bytes, seconds_per_token=1 / prefill_speed)
     return costs if calibration is None else with_calibration(costs, calibration)
@@ -99,7 +103,8 @@ def _sizes(
     trace: Trace, costs: Costs, texts: tuple[str, str, str], capacities: str
 ) -> list[tuple[int, ...]]:
     """Return blocks per tier for each study; the slowest tier takes the sizes to compare."""
-    named = [(name, text) for name, text in zip(TIER_NAMES, texts, strict=True) if text]
+    given = zip(TIER_NAMES, texts, strict=True)
+    named = [(name, text) for name, text in given if text or name == TIER_NAMES[0]]
     if [name for name, _ in named] != list(TIER_NAMES[: len(named)]):
         raise ConfigError("--disk needs --host: tiers are filled from the fastest to the slowest")
 

@@ -95,8 +95,10 @@ class PluginGuard:
         started_s = self._busy_since_s = self._now_s()
         try:
             answer = call(*arguments)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin may raise anything
+        except BaseException as error:
             self._busy_since_s = 0.0
+            if is_interrupt(error):
+                raise
             self.fault(operation, describe(error))
             return otherwise(*arguments)
         self._busy_since_s = 0.0
@@ -150,7 +152,7 @@ class PluginGuard:
         def run() -> None:
             try:
                 call()
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - as in `ask`
+            except BaseException as error:  # noqa: BLE001 - as in `ask`
                 self._tell("close", describe(error))
 
         thread = threading.Thread(
@@ -167,9 +169,21 @@ class PluginGuard:
         return self._now_s() - since_s if since_s else 0.0
 
 
+def is_interrupt(error: BaseException) -> bool:
+    """Tell whether an exception is the user's Ctrl-C; anything else that a plugin raises is a fault of its own.
+
+    Not every exception is an Exception: cancelled tasks and panics of native code are not.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    return isinstance(error, KeyboardInterrupt) and is_main
+
+
 def describe(error: BaseException) -> str:
     """Return one line about an exception of a plugin."""
-    text = " ".join(str(error).split())
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # noqa: BLE001 - the text is the plugin's too
+        text = "its text cannot be made"
     if isinstance(error, WrongAnswer):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

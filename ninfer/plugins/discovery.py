@@ -14,6 +14,7 @@ import pluggy
 
 from ninfer.api import API_VERSION, hookspecs, is_compatible
 from ninfer.api.markers import PROJECT
+from ninfer.core.plugin_guard import describe, is_interrupt
 from ninfer.plugins.entry_points import find_entry_points
 from ninfer.plugins.implementations import check_implementations
 from ninfer.plugins.record import HOOKS, Offer, Phase, PluginProblem, PluginRecord, PluginState
@@ -48,7 +49,9 @@ def discover(
 def _examine(manager: pluggy.PluginManager, record: PluginRecord) -> PluginRecord:
     try:
         module: object = importlib.import_module(record.entry_point)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - any fault of a plugin becomes a record
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
         return record.broken_by(_from_exception(Phase.IMPORT, error, hint=_import_hint(record)))
     if not isinstance(module, ModuleType):
         message = f"{record.entry_point} put a {type(module).__qualname__} in its own place"
@@ -110,7 +113,9 @@ def _call_hooks(
                 continue
             try:
                 good, bad = check_result(caller.name, HOOKS[caller.name], implementation.function())
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - any fault becomes a record
+            except BaseException as error:
+                if is_interrupt(error):
+                    raise
                 good, bad = (
                     [],
                     [_from_exception(Phase.RESULT, error, where=f"{caller.name} raised ")],
@@ -123,9 +128,8 @@ def _call_hooks(
 def _from_exception(
     phase: Phase, error: BaseException, *, where: str = "", hint: str = ""
 ) -> PluginProblem:
-    text = str(error).strip()
     return PluginProblem(
         phase=phase,
-        message=f"{where}{type(error).__name__}" + (f": {text}" if text else "") + hint,
+        message=f"{where}{describe(error)}{hint}",
         traceback="".join(traceback.format_exception(error)),
     )

@@ -1,7 +1,10 @@
 """Opens what the configuration picked, and says whose fault it is when that fails."""
 
-from collections.abc import Sequence
-from typing import Any
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any, Final
 
 import structlog
 
@@ -22,10 +25,14 @@ from ninfer.api import (
     TierContext,
     TierProvider,
 )
+from ninfer.core.plugin_guard import describe, is_interrupt
 from ninfer.plugins.record import Phase
 from ninfer.plugins.selection import Chosen
 
 _log = structlog.get_logger(__name__)
+
+SLOW_OPEN_S: Final = 10.0
+"""A plugin that opens for longer is named in the log: whoever waits for the start should know for whom."""
 
 
 class OpenFailed(PluginError):
@@ -75,8 +82,10 @@ def open_tier(chosen: Chosen[TierProvider[Any]], context: TierContext) -> Storag
         raise _wrong_type(chosen, opened, StorageTier.__name__)
     try:
         mistake = _capabilities_mistake(opened.capabilities)
-    except (Exception, SystemExit) as error:
-        raise OpenFailed(chosen, f"capabilities raised {type(error).__name__}: {error}") from error
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        raise OpenFailed(chosen, f"capabilities raised {describe(error)}") from error
     if mistake:
         raise OpenFailed(chosen, mistake)
     return opened
@@ -107,16 +116,52 @@ def open_decoder(
     opened = _open(chosen, context)
     if not isinstance(opened, SpeculativeDecoder):
         raise _wrong_type(chosen, opened, SpeculativeDecoder.__name__)
+    try:
+        wants_hidden: object = opened.uses_hidden_states
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        raise OpenFailed(chosen, f"uses_hidden_states raised {describe(error)}") from error
+    if not isinstance(wants_hidden, bool):
+        kind = type(wants_hidden).__qualname__
+        raise OpenFailed(chosen, f"uses_hidden_states is a {kind}, not True or False")
     return opened
 
 
 def _open(chosen: Chosen[Any], context: object) -> object:
     try:
-        return chosen.provider.open(context, chosen.config)
-    except (Exception, SystemExit) as error:
-        text = str(error) if isinstance(error, NinferError) else f"{type(error).__name__}: {error}"
+        with _told_if_slow(chosen):
+            return chosen.provider.open(context, chosen.config)
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        text = str(error) if isinstance(error, NinferError) else describe(error)
         _log.debug("plugin_not_opened", plugin=chosen.record.name, problem=text, exc_info=error)
         raise OpenFailed(chosen, text) from error
+
+
+@contextmanager
+def _told_if_slow(chosen: Chosen[Any]) -> Iterator[None]:
+    """Write a log line about a plugin that takes long to open: a start cannot be given a deadline, but a name."""
+
+    def tell() -> None:
+        _log.warning(
+            "plugin_still_opening",
+            family=chosen.use.family.value,
+            name=chosen.name,
+            plugin=chosen.record.name,
+            distribution=chosen.record.origin,
+            operation="open",
+            seconds=SLOW_OPEN_S,
+        )
+
+    timer = threading.Timer(SLOW_OPEN_S, tell)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _wrong_type(chosen: Chosen[Any], opened: object, wanted: str) -> OpenFailed:
@@ -125,5 +170,6 @@ def _wrong_type(chosen: Chosen[Any], opened: object, wanted: str) -> OpenFailed:
 
 def _capabilities_mistake(capabilities: object) -> str:
     if isinstance(capabilities, TierCapabilities):
-        return ""
+        wrong = [name for name, value in asdict(capabilities).items() if type(value) is not bool]
+        return f"capabilities: {', '.join(wrong)} must be True or False" if wrong else ""
     return f"capabilities are a {type(capabilities).__qualname__}, not TierCapabilities"

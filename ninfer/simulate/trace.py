@@ -5,6 +5,7 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -65,8 +66,8 @@ def read_trace(path: Path, block_tokens: int = MOONCAKE_BLOCK_TOKENS) -> Trace:
 
 def _open(path: Path) -> TextIO:
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8")
-    return path.open(encoding="utf-8")
+        return gzip.open(path, "rt", encoding="utf-8-sig")
+    return path.open(encoding="utf-8-sig")
 
 
 class _Reader:
@@ -100,7 +101,7 @@ class _Reader:
                 continue
             try:
                 record = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise self._wrong(f"not JSON ({error})") from error
             if not isinstance(record, dict):
                 raise self._wrong("not a JSON object")
@@ -156,7 +157,7 @@ class _Reader:
 
     def _number(self, record: Mapping[str, object], field: str) -> float:
         value = record.get(field)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < inf:
             raise self._wrong(f'"{field}" is {value!r}, not a number from 0 on')
         return value
 

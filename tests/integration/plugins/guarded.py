@@ -46,6 +46,17 @@ class Faulty:
         return call
 
 
+class Panic(BaseException):
+    """What native code raises when it panics: no Exception."""
+
+
+class Speechless(Exception):
+    """An exception whose text cannot be made."""
+
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
 def returns(answer):
     return lambda method, *arguments: answer
 

@@ -11,6 +11,8 @@ from tests.integration.plugins.guarded import (
     DISTRIBUTION,
     PLUGIN,
     GuardedEngine,
+    Panic,
+    Speechless,
     raises,
     returns,
 )
@@ -29,6 +31,8 @@ def tokens_of(*token_ids):
 FAULTS = {
     "raises": ("draft", raises(RuntimeError("by design"))),
     "exits": ("draft", raises(SystemExit(1))),
+    "panics": ("draft", raises(Panic("index out of bounds"))),
+    "has no text": ("draft", raises(Speechless())),
     "None": ("draft", returns(None)),
     "too few": ("draft", returns([])),
     "not drafts": ("draft", drafting(lambda request: request.lane)),

@@ -14,6 +14,7 @@ from tests.integration.plugins.guarded import (
     DISTRIBUTION,
     PLUGIN,
     GuardedEngine,
+    Panic,
     raises,
     returns,
 )
@@ -33,6 +34,7 @@ def elsewhere(method, prompt, view):
 FAULTS = {
     "raises": raises(KeyError("by design")),
     "exits": raises(SystemExit(1)),
+    "panics": raises(Panic("index out of bounds")),
     "None": returns(None),
     "text": returns("deepest"),
     "positions": returns([64, 128]),

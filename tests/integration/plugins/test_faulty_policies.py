@@ -1,6 +1,7 @@
 """Policies that raise, answer wrongly, lie or are slow: answers stay right, lru decides, and /health says who failed."""
 
 import random
+from asyncio import CancelledError
 
 import pytest
 from structlog.testing import capture_logs
@@ -12,6 +13,8 @@ from tests.integration.plugins.guarded import (
     DISTRIBUTION,
     PLUGIN,
     GuardedEngine,
+    Panic,
+    Speechless,
     raises,
     returns,
 )
@@ -30,6 +33,9 @@ FAULTS = [
         for method in (*WRONG, "evicted", "observe_transfer", "observe_prefill")
     ),
     ("keep_value", raises(SystemExit(1))),
+    ("keep_value", raises(Panic("index out of bounds"))),
+    ("wants_copy", raises(CancelledError())),
+    ("price_s", raises(Speechless())),
 ]
 
 

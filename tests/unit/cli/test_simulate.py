@@ -88,12 +88,22 @@ def test_what_is_wrong_is_named(trace, tmp_path):
     assert "lru" in unknown
     assert "--device lots" in refused(trace, "--device", "lots")
     assert "--capacities x" in refused(trace, "--capacities", "2,x")
+    assert "--device : neither blocks" in refused(trace, "--device", "")
     assert "--disk needs --host" in refused(trace, "--disk", "7")
     assert "--prefill-speed 0" in refused(trace, "--prefill-speed", "0")
+    assert "--prefill-speed inf" in refused(trace, "--prefill-speed", "inf")
     assert "--bytes-per-token" in refused(trace, "--bytes-per-token", "much")
     assert "--json" in refused(trace, "--json", tmp_path / "missing" / "out.json")
     assert "--block-tokens" in refused(trace, "--block-tokens", "64")
     assert "calibration" in refused(trace, "--calibration", tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize("flag", ["--json", "--plot"])
+def test_a_file_that_cannot_be_written_is_told_before_anything_long(trace, tmp_path, flag):
+    for path in (tmp_path, tmp_path / "missing" / "out"):
+        result = run(trace, flag, path)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert f"{flag} {path}: no file can be written there" in result.stderr
 
 
 def test_measured_speeds_count(trace, tmp_path):

@@ -1,6 +1,7 @@
 """The guard alone: what is replaced, what is counted, what is forgiven, what is told."""
 
 import threading
+from asyncio import CancelledError
 
 import pytest
 from structlog.testing import capture_logs
@@ -48,6 +49,48 @@ def test_an_exception_is_replaced_and_named(guard):
         "policy x (plugin acme_plugin, acme-plugin 1.2) failed: price: OSError: no (1,)"
     )
     assert not guard.is_aside
+
+
+class Panic(BaseException):
+    pass
+
+
+class Speechless(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (Panic("out of bounds"), "Panic: out of bounds"),
+        (CancelledError(), "CancelledError"),
+        (GeneratorExit(), "GeneratorExit"),
+        (SystemExit(3), "SystemExit: 3"),
+        (Speechless(), "Speechless: its text cannot be made"),
+    ],
+)
+def test_whatever_is_raised_is_a_fault(guard, error, text):
+    def panic():
+        raise error
+
+    assert guard.ask("price", panic, lambda: "instead") == "instead"
+    assert guard.problem.endswith(f"failed: price: {text}")
+    guard.close(panic)
+
+
+def test_only_the_main_thread_is_interrupted_by_the_user(guard):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        guard.ask("price", interrupt, instead)
+    assert guard.problem == ""
+    assert guard.busy_s() == 0.0
+    thread = threading.Thread(target=guard.ask, args=("price", interrupt, instead))
+    thread.start()
+    thread.join()
+    assert guard.problem.endswith("failed: price: KeyboardInterrupt")
 
 
 def test_the_third_fault_of_a_method_puts_the_plugin_aside_for_good(guard):

@@ -40,6 +40,23 @@ def test_good_plugin_is_loaded_with_its_offers(site, install):
     assert record.problems == ()
 
 
+PANIC = "class Panic(BaseException): pass"
+
+
+def test_what_is_no_exception_becomes_a_record_too(site, install):
+    install("panics", f"{PANIC}\nraise Panic('out of bounds')")
+    install("panics_later", HEAD + f"{PANIC}\n@hookimpl\ndef ninfer_storage_tiers(): raise Panic")
+    first, second = discover(path=[str(site)])
+    assert [problem.message for problem in first.problems] == ["Panic: out of bounds"]
+    assert [problem.message for problem in second.problems] == ["ninfer_storage_tiers raised Panic"]
+
+
+def test_the_user_may_interrupt_an_import(site, install):
+    install("slow", "raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        discover(path=[str(site)])
+
+
 def test_records_come_in_the_order_of_names(site, install):
     for name in ("zebra", "ant", "mule"):
         install(name)

@@ -1,5 +1,6 @@
 """A failure to open says which tier, which plugin and which line of the configuration."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -7,15 +8,20 @@ import pytest
 from ninfer.api import (
     PluginConfig,
     PluginError,
+    SpeculativeDecoder,
     StorageTier,
     TierCapabilities,
     TierProvider,
     TierUnavailable,
 )
-from ninfer.plugins import Chosen, Family, PluginRecord, Use, open_tier
+from ninfer.plugins import Chosen, Family, PluginRecord, Use, open_decoder, open_tier
 
 
 class Config(PluginConfig):
+    pass
+
+
+class Panic(BaseException):
     pass
 
 
@@ -96,6 +102,11 @@ def promising(promised):
         (lambda context, config: None, "open returned a NoneType, not a StorageTier"),
         (promising(None), "capabilities are a NoneType, not TierCapabilities"),
         (promising(KeyError("x")), "capabilities raised KeyError: 'x'"),
+        (raising(Panic("out of bounds")), "Panic: out of bounds"),
+        (
+            promising(TierCapabilities(durable="yes", shared=None)),
+            "capabilities: durable, shared must be True or False",
+        ),
     ],
 )
 def test_failure_names_tier_kind_plugin_and_place(opener, message):
@@ -106,3 +117,40 @@ def test_failure_names_tier_kind_plugin_and_place(opener, message):
     assert "tier 'up' of kind 'attic' does not open" in text
     assert "store   acme 3.1   (ninfer: store = acme.plugin)" in text
     assert 'used by  ninfer.toml: cache.tiers[0] name="up" kind="attic"' in text
+
+
+def test_a_tier_that_takes_long_to_open_is_named_meanwhile(monkeypatch):
+    monkeypatch.setattr("ninfer.plugins.opening.SLOW_OPEN_S", 0.01)
+    told = threading.Event()
+
+    class Log:
+        def warning(self, event, **fields):
+            lines.append((event, fields["plugin"], fields["distribution"], fields["name"]))
+            told.set()
+
+    lines = []
+    monkeypatch.setattr("ninfer.plugins.opening._log", Log())
+
+    def slow(context, config):
+        assert told.wait(60)
+        return Tier()
+
+    open_tier(chosen(slow), None)
+    assert lines == [("plugin_still_opening", "store", "acme 3.1", "up")]
+
+
+class Decoder(SpeculativeDecoder):
+    open_lane = close_lane = draft = lambda self, *items: []
+
+
+@pytest.mark.parametrize(
+    ("wants", "message"),
+    [
+        (property(lambda self: {}["x"]), "uses_hidden_states raised KeyError: 'x'"),
+        ("yes", "uses_hidden_states is a str, not True or False"),
+    ],
+)
+def test_a_decoder_that_does_not_say_what_it_needs_is_not_opened(wants, message):
+    decoder = type("Strange", (Decoder,), {"uses_hidden_states": wants})
+    with pytest.raises(PluginError, match=message):
+        open_decoder(chosen(lambda context, config: decoder()), None)

@@ -30,6 +30,15 @@ def logged(unix_ms, prompt_tokens, digests):
     return {"event": "request_done", "timestamp_unix_ms": unix_ms, "prompts": [prompt]}
 
 
+@pytest.mark.parametrize("before", ["", "\ufeff"], ids=["plain", "byte order mark"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["LF", "CRLF"])
+def test_texts_from_any_system_are_read(tmp_path, before, end):
+    path = tmp_path / "trace.jsonl"
+    lines = [json.dumps(mooncake()), "", json.dumps(mooncake(timestamp=2000))]
+    path.write_bytes((before + end.join(lines)).encode())
+    assert len(read_trace(path).requests) == 2
+
+
 @pytest.mark.parametrize("name", ["trace.jsonl", "trace.jsonl.gz"])
 def test_a_mooncake_trace_is_read_plain_and_gzipped(tmp_path, name):
     path = written(tmp_path, mooncake(3000), "", mooncake(1000, 600, [5, 7]), name=name)
@@ -58,6 +67,10 @@ def test_a_request_log_is_read_in_pages_of_64_tokens(tmp_path):
     ("line", "complaint"),
     [
         ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        (mooncake(tokens=float("inf")), '"input_length" is inf'),
+        (mooncake(timestamp=float("inf")), '"timestamp" is inf'),
+        (mooncake(timestamp=float("nan")), '"timestamp" is nan'),
         ("[]", "not a JSON object"),
         ({"timestamp": 1}, "neither"),
         (mooncake(ids=["x"]), '"hash_ids" is not a list of numbers'),
