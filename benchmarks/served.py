@@ -87,6 +87,8 @@ class Call:
     token_s: list[float] = field(default_factory=list)
     end: FinishedEvent | None = None
     on_event: Callable[[RequestEvent], None] | None = None
+    request_id: str = ""
+    has_begun: threading.Event = field(default_factory=threading.Event)
     is_done: threading.Event = field(default_factory=threading.Event)
 
     def __call__(self, event: RequestEvent) -> None:
@@ -95,6 +97,7 @@ class Call:
             self.started_s, self.num_cached = now_s, event.num_cached_tokens
         elif isinstance(event, TokensEvent):
             self.token_s += [now_s] * len(event.token_ids)
+            self.has_begun.set()
         else:
             self.finished_s, self.end = now_s, event
         if self.on_event is not None:
@@ -140,20 +143,27 @@ class Served:
         max_tokens: int,
         *,
         is_cached: bool = True,
+        stop_token_ids: frozenset[int] = frozenset(),
         on_event: Callable[[RequestEvent], None] | None = None,
     ) -> Call:
         request = GenerationRequest(
             request_id=f"bench-{next(self._numbers)}",
             prompt_token_ids=list(prompt),
             max_tokens=max_tokens,
+            stop_token_ids=stop_token_ids,
             cache=CacheParams(is_enabled=is_cached),
         )
-        call = Call(submitted_s=time.perf_counter(), on_event=on_event)
+        call = Call(
+            submitted_s=time.perf_counter(), on_event=on_event, request_id=request.request_id
+        )
         self.built.engine.submit(request, call)
         return call
 
     def ask(self, prompt: Sequence[int], max_tokens: int, *, is_cached: bool = True) -> Call:
         return self.submit(prompt, max_tokens, is_cached=is_cached).wait()
+
+    def abort(self, call: Call) -> None:
+        self.built.engine.abort(call.request_id)
 
     def metrics(self) -> dict[str, float]:
         """Numbers of `/metrics`, by name, for tiers by `name:tier`."""
@@ -180,7 +190,7 @@ class Served:
         self.built.engine.close()
 
 
-def random_ids(num_tokens: int, seed: int) -> list[int]:
+def random_ids(num_tokens: int, seed: int, *, below: int = 40_000) -> list[int]:
     """Tokens that no other seed has."""
     chooser = random.Random(seed)
-    return [chooser.randrange(100, 40_000) for _ in range(num_tokens)]
+    return [chooser.randrange(100, below) for _ in range(num_tokens)]

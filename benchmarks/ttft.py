@@ -95,7 +95,7 @@ def _rows(calls: dict[str, list[Call]], num_tokens: int, states: list[str]) -> l
     for name, bound in BOUNDS.items():
         tier = name.split(",")[0]
         for call in calls[name]:
-            _check(call, tier, num_tokens)
+            check_came_from(call, tier, num_tokens)
         rows.append(
             Row(
                 figure=f"time to first token, {num_tokens:,} tokens, {name}",
@@ -120,7 +120,7 @@ def _rows(calls: dict[str, list[Call]], num_tokens: int, states: list[str]) -> l
     return rows
 
 
-def _check(call: Call, tier: str, num_tokens: int) -> None:
+def check_came_from(call: Call, tier: str, num_tokens: int) -> None:
     """The context must have come from where the row says, all but a page that stayed on the device."""
     restored = call.stats.restored_bytes
     wanted = {tier} - {"device"}
