@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from ninfer.kernels.causal_conv import CausalConv
 from ninfer.kernels.delta_chunks import delta_chunks
+from ninfer.kernels.delta_rows import delta_rows
 from ninfer.kernels.delta_step import delta_step
 from ninfer.kernels.gated_norm import GatedNorm
 from ninfer.kernels.l2_norm import L2Norm
@@ -66,7 +67,7 @@ class DeltaNet:
         plan = step.require_states()
         weights, config = self._weights, self._config
         projected = weights.input(x).to(plan.states.layout.dtype)
-        mixed, gate, beta, decay = torch.split(projected, self._parts, dim=-1)
+        mixed, gate, beta, decay = torch.split_with_sizes(projected, self._parts, dim=-1)
         # In place, so that rows stay apart: softplus rounds differently where vectors cross the border of two rows.
         log_decay = functional.softplus(decay.add_(weights.decay_bias)).mul_(weights.decay_rate)
         rows = _Rows(mixed, log_decay, beta.sigmoid())
@@ -84,31 +85,31 @@ class DeltaNet:
         """Compute short segments; returns `[num_lanes, longest, num_value_heads, value_dim]`."""
         num_lanes, longest = stepped.shape
         windows = plan.states.windows(self._index)
+        slots = plan.states.recurrent(self._index)
         chosen = rows.mixed[stepped.rows].view(num_lanes, longest, -1)
         convolved, seen = self._weights.conv(windows[stepped.slots], chosen)
         heads, values = self._heads(convolved)
         decay = rows.log_decay[stepped.rows].exp().view(num_lanes, longest, -1)
         beta = rows.beta[stepped.rows].view(num_lanes, longest, -1)
-        slots = plan.states.recurrent(self._index)
-        # A view where slots are evenly spaced; then states are updated where they are.
+        # A view where slots are evenly spaced; then the states of single rows are updated where they are.
         states = slots[stepped.slots]
-        is_in_place = isinstance(stepped.slots, slice)
-        window_rows = windows.shape[1]
-        inputs = zip(
-            heads.unbind(1), values.unbind(1), decay.unbind(1), beta.unbind(1), strict=True
+        if not stepped.are_plain:
+            outputs, after = delta_rows(states, heads, values, decay=decay, beta=beta)
+            window_rows = windows.shape[1]
+            stepped.keep(slots, after)
+            stepped.keep(windows, seen.unfold(1, window_rows, 1)[:, 1:].permute(1, 0, 3, 2))
+            return outputs
+        output = delta_step(
+            states,
+            heads.squeeze(1),
+            values.squeeze(1),
+            decay=decay.squeeze(1),
+            beta=beta.squeeze(1),
         )
-        outputs = []
-        for row, (parts, (count, ended, kept)) in enumerate(
-            zip(inputs, stepped.steps, strict=True)
-        ):
-            outputs.append(_step(states, parts, count))
-            window = seen[:, row + 1 : row + 1 + window_rows]
-            for keeping in (ended, kept):
-                if keeping is not None:
-                    store(windows, keeping.slots, window[keeping.lanes])
-                    if keeping is kept or not is_in_place:
-                        store(slots, keeping.slots, states[keeping.lanes])
-        return outputs[0].unsqueeze(1) if longest == 1 else torch.stack(outputs, dim=1)
+        store(windows, stepped.slots, seen[:, 1:])
+        if not isinstance(stepped.slots, slice):
+            store(slots, stepped.slots, states)
+        return output.unsqueeze(1)
 
     def _chunked(self, plan: StatePlan, segment: Segment, rows: "_Rows", heads_out: Tensor) -> None:
         """Compute a long segment into its rows of `heads_out`."""
@@ -136,7 +137,7 @@ class DeltaNet:
         """
         config = self._config
         num_lanes, num_rows, _ = convolved.shape
-        heads, values = torch.split(convolved, self._conv_parts, dim=-1)
+        heads, values = torch.split_with_sizes(convolved, self._conv_parts, dim=-1)
         heads = self._normalise(
             heads.view(num_lanes, num_rows, 2 * config.num_key_heads, config.key_dim)
         )
@@ -144,18 +145,6 @@ class DeltaNet:
             heads.view(num_lanes, num_rows, 2, config.num_key_heads, config.key_dim),
             values.view(num_lanes, num_rows, config.num_value_heads, config.value_dim),
         )
-
-
-def _step(states: Tensor, parts: tuple[Tensor, Tensor, Tensor, Tensor], count: int) -> Tensor:
-    """Compute one row of the first `count` lanes; the other lanes' results are zeros."""
-    missing = len(states) - count
-    if missing:
-        states = states[:count]
-        heads, values, decay, beta = (part[:count] for part in parts)
-        output = delta_step(states, heads, values, decay=decay, beta=beta)
-        return functional.pad(output, (0, 0, 0, 0, 0, missing))
-    heads, values, decay, beta = parts
-    return delta_step(states, heads, values, decay=decay, beta=beta)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
 """Which rows of a step use which state slots, worked out once for all layers. Knows nothing about what a layer computes."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -34,37 +33,6 @@ def store(target: Tensor, where: Selector, values: Tensor) -> None:
         target.index_copy_(0, where, values)
 
 
-@dataclass(frozen=True, slots=True)
-class Keeping:
-    """Lanes of the stepped rows and the slots that receive their state; one slot per lane."""
-
-    lanes: Selector
-    slots: Selector
-
-    @staticmethod
-    def of(pairs: Iterable[tuple[int, int]], device: torch.device) -> "Keeping | None":
-        """Make one of (lane, slot) pairs, None of none."""
-        ordered = sorted(pairs)
-        if not ordered:
-            return None
-        lanes, slots = zip(*ordered, strict=True)
-        return Keeping(selector(lanes, device), selector(slots, device))
-
-
-class SteppedRow(NamedTuple):
-    """One row of every lane that has so many.
-
-    Attributes:
-        num_lanes: lanes [0, num_lanes) have this row.
-        ended: those whose last row it is, into their state slots.
-        kept: those that keep the state after this row elsewhere too.
-    """
-
-    num_lanes: int
-    ended: Keeping | None
-    kept: Keeping | None
-
-
 class SteppedRows:
     """Short segments, computed row by row with all lanes at once; lanes with more rows come first.
 
@@ -72,7 +40,7 @@ class SteppedRows:
         shape: (lanes, rows of the longest).
         rows: batch rows `[lanes * longest]`, lane by lane; a shorter lane repeats its last row.
         slots: state slot of each lane.
-        steps: one per row.
+        are_plain: one row per lane, whose state goes to the lane's slot alone.
         is_in_order: `rows` are those of the whole batch in their order, if it has no other segments.
     """
 
@@ -95,7 +63,28 @@ class SteppedRows:
             )
         slots = [slot_of(segment) for segment in lanes]
         self.slots = selector(slots, device)
-        self.steps = [_step(lanes, slots, row, device) for row in range(longest)]
+        self.are_plain = longest == 1 and not any(s.state_slots_after for s in lanes)
+        if not self.are_plain:
+            self._plan_keeping(lanes, device)
+
+    def _plan_keeping(self, lanes: Sequence[Segment], device: torch.device) -> None:
+        """Find (row, lane) of every state that is kept, and its slot. Short lanes' further rows are left out."""
+        pairs: dict[int, int] = {}
+        for lane, segment in enumerate(lanes):
+            pairs[slot_of(segment)] = (segment.num_rows - 1) * len(lanes) + lane
+            for row, slot in enumerate(segment.state_slots_after):
+                pairs[slot] = row * len(lanes) + lane
+        self._kept_slots = torch.tensor(list(pairs), device=device)
+        self._kept = selector(list(pairs.values()), device)
+
+    def keep(self, target: Tensor, after: Tensor) -> None:
+        """Write what is kept of the states after several rows to their slots.
+
+        Args:
+            target: `[num_slots, ...]`.
+            after: `[longest, lanes, ...]`, the states after each row; not for plain rows.
+        """
+        target.index_copy_(0, self._kept_slots, after.flatten(0, 1)[self._kept])
 
     def put(self, results: Tensor, target: Tensor) -> None:
         """Write results `[lanes, longest, ...]` to their batch rows of `target`."""
@@ -173,16 +162,3 @@ def _check(states: StatePool, segments: Sequence[Segment]) -> None:
             if slot in used:
                 raise ValueError(f"state slot {slot} is used twice in one step")
             used.add(slot)
-
-
-def _step(
-    lanes: Sequence[Segment], slots: Sequence[int], row: int, device: torch.device
-) -> SteppedRow:
-    present = [lane for lane, segment in enumerate(lanes) if segment.num_rows > row]
-    ended = [(lane, slots[lane]) for lane in present if lanes[lane].num_rows == row + 1]
-    kept = [
-        (lane, lanes[lane].state_slots_after[row])
-        for lane in present
-        if lanes[lane].state_slots_after and lanes[lane].state_slots_after[row] != slots[lane]
-    ]
-    return SteppedRow(len(present), Keeping.of(ended, device), Keeping.of(kept, device))

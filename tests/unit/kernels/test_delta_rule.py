@@ -11,6 +11,7 @@ from torch.nn import functional
 from ninfer.kernels.causal_conv import CausalConv
 from ninfer.kernels.choose_experts import choose_experts
 from ninfer.kernels.delta_chunks import delta_chunks
+from ninfer.kernels.delta_rows import delta_rows
 from ninfer.kernels.delta_step import delta_step
 from ninfer.kernels.gated_norm import GatedNorm
 from ninfer.kernels.l2_norm import L2Norm
@@ -101,6 +102,31 @@ def test_steps_of_several_lanes_equal_each_alone(slots, **shape):
         expected = reference_delta_rule(lane.state, *args, **more)[0]
         torch.testing.assert_close(outputs[index], expected, **EXACT)
         torch.testing.assert_close(states[index], lane.state, **EXACT)
+
+
+@settings(max_examples=60, deadline=None)
+@given(num_lanes=st.integers(1, 3), num_rows=st.integers(1, 6), is_view=st.booleans(), **SHAPES)
+def test_rows_of_several_lanes_equal_token_by_token(num_lanes, num_rows, is_view, **shape):
+    lanes = [
+        Inputs(num_rows, **{**shape, "seed": shape["seed"] + lane}) for lane in range(num_lanes)
+    ]
+    pool = torch.stack([lane.state for lane in lanes for _ in range(2)])
+    states = pool[::2] if is_view else pool[::2].clone()
+    before = states.clone()
+    outputs, after = delta_rows(
+        states,
+        torch.stack([lane.heads for lane in lanes]),
+        torch.stack([lane.values for lane in lanes]),
+        decay=torch.stack([lane.log_decay for lane in lanes]).exp(),
+        beta=torch.stack([lane.beta for lane in lanes]),
+    )
+    assert torch.equal(states, before)
+    for index, lane in enumerate(lanes):
+        for row in range(num_rows):
+            args, more = lane.rows(slice(row, row + 1))
+            expected = reference_delta_rule(lane.state, *args, **more)[0]
+            torch.testing.assert_close(outputs[index, row], expected, **EXACT)
+            torch.testing.assert_close(after[row, index], lane.state, **EXACT)
 
 
 def test_float32_chunks_of_a_real_shape_stay_close_to_float64():
