@@ -161,7 +161,9 @@ def _is_remains(path: Path) -> bool:
     if not _STORE_NAME.fullmatch(path.name) or path.is_symlink() or not path.is_dir():
         return False
     names = {item.name for item in path.iterdir()}
-    return LOCK in names <= {LOCK, ABOUT, *LEFTOVERS} and (path / LOCK).stat().st_size == 0
+    return not names or (
+        LOCK in names <= {LOCK, ABOUT, *LEFTOVERS} and (path / LOCK).stat().st_size == 0
+    )
 
 
 def _charge(path: Path) -> int:

@@ -10,8 +10,9 @@ from ninfer.api import ImageKey, ImageKind, ImageRecord
 from ninfer_storage_disk.blocks import Run
 
 LIVE_MAGIC: Final = b"NiL1"
-DEAD_MAGIC: Final = b"NiD1"
-"""Written over LIVE_MAGIC in place when an image is deleted; needs no room, so a full disk can delete."""
+DEAD_MAGIC: Final = b"Ni\xb3\xce"
+"""Written over LIVE_MAGIC in place when an image is deleted; needs no room, so a full disk can delete. Of the bytes that
+differ every bit does, so that no flipped bit deletes."""
 
 MAGIC_PREFIX: Final = b"Ni"
 ALIGN_BYTES: Final = 8

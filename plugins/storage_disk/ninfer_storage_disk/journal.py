@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ninfer_storage_disk.entry import ALIGN_BYTES, DEAD_MAGIC, MAGIC_PREFIX, Entry, decode, encode
+from ninfer_storage_disk.events import Events
 from ninfer_storage_disk.files import Files
 
 _log = logging.getLogger(__name__)
@@ -72,6 +73,39 @@ class Journal:
         return self.size_bytes - FILE_HEAD_BYTES - self.live_bytes
 
     @classmethod
+    def open(
+        cls,
+        files: Files,
+        path: Path,
+        head: JournalHead,
+        *,
+        sync: bool,
+        damaged: Path,
+        events: Events,
+    ) -> tuple["Journal", list[Entry]]:
+        """Read a journal, or write an empty one; one that is unreadable, foreign or of another format is put aside.
+
+        Args:
+            files: the file layer.
+            path: the journal.
+            head: what a new one begins with; an old one must have the same fingerprint.
+            sync: make a new one durable.
+            damaged: where to put one aside.
+            events: counts damage.
+
+        Returns:
+            (journal, its entries in the order they were written).
+        """
+        loaded = cls.load(files, path, head.fingerprint, events)
+        if loaded is not None:
+            return loaded
+        if path.exists():
+            _log.warning("disk_journal_quarantined path=%s", path)
+            events.quarantined()
+            files.replace(path, damaged)
+        return cls.create(files, path, head, sync=sync), []
+
+    @classmethod
     def create(cls, files: Files, path: Path, head: JournalHead, *, sync: bool) -> "Journal":
         """Write an empty journal beside `path` and rename it there."""
         journal = cls(files, path, head)
@@ -80,7 +114,7 @@ class Journal:
 
     @classmethod
     def load(
-        cls, files: Files, path: Path, fingerprint: bytes
+        cls, files: Files, path: Path, fingerprint: bytes, events: Events
     ) -> tuple["Journal", list[Entry]] | None:
         """Read a journal: its entries in the order they were written, damaged ones left out.
 
@@ -101,6 +135,7 @@ class Journal:
         entries, journal.size_bytes, num_damaged = scan(data[:num_read])
         if num_damaged:
             _log.warning("disk_journal_damaged path=%s num_bytes=%d", path, num_damaged)
+            events.quarantined()
         journal.live_bytes = sum(entry.entry_bytes for entry in entries)
         return journal, entries
 

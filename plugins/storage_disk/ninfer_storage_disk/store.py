@@ -259,15 +259,14 @@ class Store:
         for path in filter(Path.exists, (self._path / name for name in LEFTOVERS)):
             self._files.unlink(path)
         write_about(self._files, self._path, self._about)
-        path = self._path / JOURNAL
-        loaded = Journal.load(self._files, path, self._head.fingerprint)
-        if loaded is None:
-            if path.exists():
-                _log.warning("disk_journal_quarantined path=%s", path)
-                self.events.quarantined()
-                self._files.replace(path, self._path / DAMAGED_JOURNAL)
-            loaded = Journal.create(self._files, path, self._head, sync=self._sync), []
-        self._journal, entries = loaded
+        self._journal, entries = Journal.open(
+            self._files,
+            self._path / JOURNAL,
+            self._head,
+            sync=self._sync,
+            damaged=self._path / DAMAGED_JOURNAL,
+            events=self.events,
+        )
         self._head = self._journal.head
         is_new = not (self._path / DATA).exists()
         self._data = self._files.open(self._path / DATA)
@@ -277,6 +276,9 @@ class Store:
         self._space = Space(
             self._files, self._directory, self._path, self._data, block_bytes=self.block_bytes
         )
+        if self._space.blocks.num_blocks > max((r.end for e in entries for r in e.runs), default=0):
+            _log.warning("disk_payload_of_no_image path=%s", self._path)
+            self.events.quarantined()
         live, dead = choose_live(entries, self._space.blocks.num_blocks, self.block_bytes)
         if dead:
             _log.warning("disk_images_lost path=%s num_images=%d", self._path, len(dead))
