@@ -15,12 +15,12 @@ PROJECTS = pyproject.toml $(PLUGINS:%=%/pyproject.toml) $(EXAMPLES:%=%/pyproject
 INSTALLED = $(VENV)/.installed
 MODEL = $(VENV)/.model
 
-.PHONY: help install model serve test test-quick lint bench bench-disk soak public-tools clean
+.PHONY: help install model serve test test-quick lint bench bench-disk bench-full soak public-tools clean
 .DELETE_ON_ERROR:
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
-	@echo 'make test-quick   tests that take seconds; also: lint, bench, bench-disk, soak, public-tools, clean'
+	@echo 'make test-quick   tests that take seconds; also: lint, bench, bench-disk, bench-full, soak, public-tools, clean'
 
 install: $(INSTALLED)
 
@@ -55,6 +55,9 @@ bench: install model
 
 bench-disk: install model
 	$(BIN)/python -m benchmarks.run --suite disk $(ARGS)
+
+bench-full: install
+	$(BIN)/python tools/full_protocol.py $(ARGS)
 
 soak: install model
 	$(BIN)/python -m pytest -m soak $(ARGS)
