@@ -140,6 +140,22 @@ class ImageHeader:
             and self.tokens == other.tokens
         )
 
+    def is_named_by(self, packed: bytes) -> bool:
+        """Tell whether a packed header names the same bytes as this one: exact tokens on the same path, same kind."""
+        if len(packed) < _HEADER.size or packed[_HEADER.size :] != self.domain + self.tokens:
+            return False
+        fields = _HEADER.unpack_from(packed)
+        named = (*fields[:4], *fields[9:11])
+        wanted = (
+            _MAGIC,
+            len(self.domain),
+            _KINDS[self.kind],
+            self.end_tokens,
+            len(self.tokens),
+            self.parent_digest,
+        )
+        return named == wanted
+
 
 HEADER_OVERHEAD_BYTES: Final = _HEADER.size
 """Bytes of a packed header beside domain and tokens."""

@@ -1,22 +1,23 @@
 """How one batch of images is copied, for each kind of way. Runs on worker threads; keeps no state but buffers."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ninfer.api import ImageKind, PutItem, PutStatus, ReadItem, ReadStatus
-from ninfer.cache.identity import ImageHeader
 from ninfer.cache.tier_handle import TierHandle
 from ninfer.core.step import DeviceCopier
 
 if TYPE_CHECKING:
-    from ninfer.cache.transfers import Move
+    from ninfer.cache.transfers import Batch, Move
 
 _PIECE_BYTES: Final = 1 << 20
 """Images read before they are copied on: few enough that the copy finds them in the processor's cache."""
 
 _NUM_LANES: Final = 2
+_LANE_BYTES: Final = 128 << 10
+"""Smaller images are restored on one thread: what they cost is Python, and two threads would wait for each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,24 +47,22 @@ class MoveSteps:
         self._buffers = threading.local()
         self._count_lock = threading.Lock()
 
-    def run(
-        self, moves: "Sequence[Move]", lock: threading.Lock, is_cancelled: Callable[[], bool]
-    ) -> list[StepResult]:
-        """Copy a batch.
+    def run(self, batches: "Sequence[Batch]") -> list[StepResult]:
+        """Copy batches that share source and target, together.
 
         Args:
-            moves: same source and target for all.
-            lock: taken around every touch of device memory.
-            is_cancelled: asked under the lock; device memory is left alone once it is True.
+            batches: a single one if they go to the device. Their locks are taken around every touch of device
+                memory, which is left alone for those that are cancelled.
 
         Returns:
             One result per move, in order.
         """
-        guard = _DeviceGuard(self._copier, lock, is_cancelled)
+        moves = [move for batch in batches for move in batch.moves]
+        guards = [_DeviceGuard(self._copier, batch) for batch in batches for _ in batch.moves]
         if moves[0].target == 0:
-            return self._restore(moves, guard)
+            return self._restore(moves, guards[0])
         if moves[0].source == 0:
-            return self._spill(moves, guard)
+            return self._spill(moves, guards)
         return self._clean(moves)
 
     def undo(self, moves: "Sequence[Move]", results: Sequence[StepResult]) -> None:
@@ -79,8 +78,10 @@ class MoveSteps:
         if handle.capabilities.addressable:
             return [self._restore_in_place(handle, move, guard) for move in moves]
         pieces = list(_pieces(moves))
-        if len(pieces) == 1:
-            return self._restore_piece(handle, moves, self._held(0, _num_bytes(moves)), guard)
+        if len(pieces) == 1 or moves[0].num_bytes < _LANE_BYTES:
+            held = self._held(0, max(map(_num_bytes, pieces)))
+            restored = [self._restore_piece(handle, piece, held, guard) for piece in pieces]
+            return [result for results in restored for result in results]
         return self._restore_in_lanes(handle, pieces, guard)
 
     def _restore_in_lanes(
@@ -118,7 +119,7 @@ class MoveSteps:
         held: bytearray,
         guard: "_DeviceGuard",
     ) -> list[StepResult]:
-        if guard.is_cancelled():
+        if guard.is_cancelled:
             return [_GIVEN_UP] * len(moves)
         buffers = _cut(held, moves)
         items = [
@@ -155,13 +156,14 @@ class MoveSteps:
 
     # ---- device to tier ----------------------------------------------------------------------------
 
-    def _spill(self, moves: "Sequence[Move]", guard: "_DeviceGuard") -> list[StepResult]:
+    def _spill(self, moves: "Sequence[Move]", guards: "Sequence[_DeviceGuard]") -> list[StepResult]:
         handle = self._handles[moves[0].target - 1]
         if handle.capabilities.addressable:
-            return [self._spill_in_place(handle, move, guard) for move in moves]
+            return [self._spill_in_place(handle, *pair) for pair in zip(moves, guards, strict=True)]
         buffers = self._staging(moves)
         results = [
-            guard.copy_out(move, buffer) for move, buffer in zip(moves, buffers, strict=True)
+            guard.copy_out(move, buffer)
+            for move, buffer, guard in zip(moves, buffers, guards, strict=True)
         ]
         return self._put(handle, moves, buffers, results)
 
@@ -240,16 +242,17 @@ class MoveSteps:
 class _DeviceGuard:
     """Touches device memory only under the lock and only while the batch is wanted."""
 
-    def __init__(
-        self, copier: DeviceCopier, lock: threading.Lock, is_cancelled: Callable[[], bool]
-    ) -> None:
+    def __init__(self, copier: DeviceCopier, batch: "Batch") -> None:
         self._copier = copier
-        self._lock = lock
-        self.is_cancelled = is_cancelled
+        self._batch = batch
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._batch.is_cancelled
 
     def copy_in(self, move: "Move", buffer: memoryview) -> StepResult:
-        with self._lock:
-            if self.is_cancelled():
+        with self._batch.lock:
+            if self._batch.is_cancelled:
                 return _GIVEN_UP
             if move.kind is ImageKind.STATE:
                 self._copier.copy_state_in(move.location, buffer)
@@ -258,8 +261,8 @@ class _DeviceGuard:
         return _DONE
 
     def copy_out(self, move: "Move", buffer: memoryview) -> StepResult:
-        with self._lock:
-            if self.is_cancelled():
+        with self._batch.lock:
+            if self._batch.is_cancelled:
                 return _GIVEN_UP
             if move.kind is ImageKind.STATE:
                 self._copier.copy_state_out(move.location, buffer)
@@ -293,5 +296,4 @@ def _cut(held: bytearray, moves: "Sequence[Move]") -> list[memoryview]:
 
 
 def _is_expected(move: "Move", packed: bytes) -> bool:
-    header = ImageHeader.unpack(packed)
-    return header is not None and header.names_same_content(move.header)
+    return move.header.is_named_by(packed)

@@ -132,6 +132,7 @@ class Sealer:
     def _restores(self, context: LaneContext) -> list[Move]:
         """Return the moves that bring to the device what is not there yet."""
         outcome = context.outcome
+        sources = {id(stored): tier for stored, tier in reversed(context.leases)}
         moves = []
         for node in outcome.restores:
             page = context.pages[len(context.path)]
@@ -139,22 +140,26 @@ class Sealer:
             self._store.device_pending(node, page)
             self._store.lease(node, DEVICE)
             context.path.append(node)
-            moves.append(self._move_to_device(context, node, page))
+            moves.append(self._move_to_device(context, node, sources[id(node)], page))
         point = outcome.point
-        if point.partial is not None and _source_of(context, point.partial) != DEVICE:
+        slot = context.state_slot if context.state_slot is not None else -1
+        if point.partial is not None and sources[id(point.partial)] != DEVICE:
             page = context.pages[point.num_pages]
-            moves.append(self._move_to_device(context, point.partial, page))
-        if point.image is not None and _source_of(context, point.image) != DEVICE:
-            slot = context.state_slot if context.state_slot is not None else -1
-            moves.append(self._move_to_device(context, point.image, slot))
+            source = sources[id(point.partial)]
+            moves.append(self._move_to_device(context, point.partial, source, page))
+        if point.image is not None and sources[id(point.image)] != DEVICE:
+            source = sources[id(point.image)]
+            moves.append(self._move_to_device(context, point.image, source, slot))
         return moves
 
-    def _move_to_device(self, context: LaneContext, stored: StoredObject, location: int) -> Move:
+    def _move_to_device(
+        self, context: LaneContext, stored: StoredObject, source: int, location: int
+    ) -> Move:
         return Move(
             key=self._store.names.key_of(stored),
             header=self._store.names.header_of(stored),
             num_bytes=self._store.payload_bytes(stored),
-            source=_source_of(context, stored),
+            source=source,
             target=DEVICE,
             location=location,
             tag=lambda move: self._restored(context, stored, move),

@@ -8,11 +8,13 @@ is undone or ignored.
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
+from itertools import islice
 from typing import Final
 
 import structlog
@@ -27,6 +29,10 @@ _log = structlog.get_logger(__name__)
 
 BATCH_IMAGES: Final = 16
 """Images of one batch: large enough for sequential I/O, small enough that other requests get their turn."""
+BATCH_BYTES: Final = 4 << 20
+"""A batch of smaller images has more of them, up to this."""
+JOINED_BYTES: Final = 24 << 20
+"""Batches that wait for the same tier are written together up to this: each write of a tier that flushes costs a flush."""
 
 
 class MoveStatus(StrEnum):
@@ -91,14 +97,43 @@ class Batch:
     is_cancelled: bool = False
     is_reported: bool = False
 
+    @property
+    def num_bytes(self) -> int:
+        """Payload bytes."""
+        return sum(move.num_bytes for move in self.moves)
+
+
+def batches_of(moves: Sequence[Move]) -> list[Batch]:
+    """Cut moves that share source and target into batches."""
+    batches = []
+    first, num_bytes = 0, 0
+    for at, move in enumerate(moves):
+        if at - first >= BATCH_IMAGES and num_bytes + move.num_bytes > BATCH_BYTES:
+            batches.append(Batch(moves=moves[first:at]))
+            first, num_bytes = at, 0
+        num_bytes += move.num_bytes
+    if first < len(moves):
+        batches.append(Batch(moves=moves[first:]))
+    return batches
+
+
+Task = Batch | Callable[[], None]
+
 
 class _Worker:
-    """One thread with a queue. `waiting`, `held` and `since_s` belong to the engine thread."""
+    """One thread with a queue. `waiting`, `held` and `since_s` belong to the engine thread, `taken` to its own.
 
-    def __init__(self, name: str) -> None:
+    Args:
+        name: of the thread.
+        work: does batches that go the same way, together.
+    """
+
+    def __init__(self, name: str, work: "Callable[[_Worker, list[Batch]], None]") -> None:
         self.name = name
-        self.queue: queue.SimpleQueue[list[Callable[[], None]] | None] = queue.SimpleQueue()
-        self.held: list[Callable[[], None]] = []
+        self.queue: queue.SimpleQueue[list[Task] | None] = queue.SimpleQueue()
+        self.taken: deque[Task | None] = deque()
+        self.work = work
+        self.held: list[Task] = []
         self.waiting: list[Batch] = []
         self.since_s = 0.0
         self.is_stalled = False
@@ -106,9 +141,37 @@ class _Worker:
         self.thread.start()
 
     def _run(self) -> None:
-        while (tasks := self.queue.get()) is not None:
-            for task in tasks:
+        while True:
+            if not self.taken:
+                self._take(self.queue.get())
+            task = self.taken.popleft()
+            if task is None:
+                return
+            if isinstance(task, Batch):
+                self.work(self, [task, *self._joining(task)])
+            else:
                 task()
+
+    def _take(self, tasks: list[Task] | None) -> None:
+        self.taken.extend([None] if tasks is None else tasks)
+
+    def _joining(self, first: Batch) -> Iterator[Batch]:
+        """Take what waits right behind a batch that is written and goes the same way."""
+        if not first.moves[0].target:
+            return
+        num_bytes = first.num_bytes
+        while True:
+            with suppress(queue.Empty):
+                while not self.taken:
+                    self._take(self.queue.get_nowait())
+            batch = self.taken[0] if self.taken else None
+            if not isinstance(batch, Batch) or batch.moves[0].source != first.moves[0].source:
+                return
+            num_bytes += batch.num_bytes
+            if batch.moves[0].target != first.moves[0].target or num_bytes > JOINED_BYTES:
+                return
+            self.taken.popleft()
+            yield batch
 
     def send_held(self) -> None:
         """Wake the thread once for all that was asked of it."""
@@ -144,22 +207,20 @@ class Transfers:
         self._deadline_s = deadline_s
         self._wake = wake
         self._done: queue.SimpleQueue[tuple[_Worker, Batch]] = queue.SimpleQueue()
-        self._readers = [_Worker(f"ninfer-read-{handle.name}") for handle in handles]
-        self._writers = [_Worker(f"ninfer-write-{handle.name}") for handle in handles]
+        self._readers = [_Worker(f"ninfer-read-{handle.name}", self._work) for handle in handles]
+        self._writers = [_Worker(f"ninfer-write-{handle.name}", self._work) for handle in handles]
         self._workers = [*self._readers, *self._writers]
         self._num_holding = 0
 
     def start(self, moves: Sequence[Move]) -> list[Batch]:
         """Queue moves that share source and target; returns their batches (for `cancel`)."""
-        batches = [
-            Batch(moves=moves[at : at + BATCH_IMAGES]) for at in range(0, len(moves), BATCH_IMAGES)
-        ]
+        batches = batches_of(moves)
         for batch in batches:
             worker = self._worker_of(batch.moves[0])
             if not worker.waiting:
                 worker.since_s = self._clock.monotonic_s()
             worker.waiting.append(batch)
-            worker.held.append(partial(self._work, worker, batch))
+            worker.held.append(batch)
         self._send()
         return batches
 
@@ -260,25 +321,32 @@ class Transfers:
                 member.message = f"{handle.name} made no progress for {self._deadline_s:g} s"
             self._report(worker, batch, ended)
 
-    def _work(self, worker: _Worker, batch: Batch) -> None:
+    def _work(self, worker: _Worker, batches: list[Batch]) -> None:
         started_s = self._clock.monotonic_s()
+        num_moves = sum(len(batch.moves) for batch in batches)
         try:
-            results = self._steps.run(batch.moves, batch.lock, lambda: batch.is_cancelled)
+            results = self._steps.run(batches)
         except Exception as error:  # noqa: BLE001 - a failed copy costs a miss, never the thread
             _log.exception("transfer_failed")
             lost = StepResult(outcome="source_lost", message=f"{type(error).__name__}: {error}")
-            results = [lost for _ in batch.moves]
+            results = [lost] * num_moves
         seconds = self._clock.monotonic_s() - started_s
-        self._count_seconds(batch.moves[0], seconds)
+        self._count_seconds(batches[0].moves[0], seconds)
+        rest = iter(results)
+        for batch in batches:
+            self._note(batch, list(islice(rest, len(batch.moves))), seconds / num_moves)
+            self._done.put((worker, batch))
+        self._wake()
+
+    def _note(self, batch: Batch, results: list[StepResult], seconds: float) -> None:
+        """Write down how each move of a batch ended, or undo what was done for nobody."""
         with batch.lock:
             if batch.is_cancelled:
                 self._steps.undo(batch.moves, results)
-            else:
-                for move, result in zip(batch.moves, results, strict=True):
-                    move.status, move.message = MoveStatus(result.outcome), result.message
-                    move.seconds = seconds / len(batch.moves)
-        self._done.put((worker, batch))
-        self._wake()
+                return
+            for move, result in zip(batch.moves, results, strict=True):
+                move.status, move.message = MoveStatus(result.outcome), result.message
+                move.seconds = seconds
 
     def _count_seconds(self, move: Move, seconds: float) -> None:
         """Count the time of a batch for the tier whose thread it took; each counter belongs to one thread."""

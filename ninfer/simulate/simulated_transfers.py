@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ninfer.api import ImageKey
-from ninfer.cache.transfers import BATCH_IMAGES, Batch, Move, MoveStatus
+from ninfer.cache.transfers import Batch, Move, MoveStatus, batches_of
 from ninfer.simulate.costs import Link
 
 if TYPE_CHECKING:
@@ -41,9 +41,7 @@ class SimulatedTransfers:
 
     def start(self, moves: Sequence[Move]) -> list[Batch]:
         """Book moves that share source and target."""
-        batches = [
-            Batch(moves=moves[at : at + BATCH_IMAGES]) for at in range(0, len(moves), BATCH_IMAGES)
-        ]
+        batches = batches_of(moves)
         self._started.extend(batches)
         return batches
 

@@ -8,7 +8,7 @@ import pytest
 from ninfer.api import ImageKey, ImageKind
 from ninfer.cache.identity import ImageHeader, encode_tokens
 from ninfer.cache.tier_handle import TierHandle
-from ninfer.cache.transfers import Move, MoveStatus, Transfers
+from ninfer.cache.transfers import BATCH_BYTES, Move, MoveStatus, Transfers, batches_of
 from ninfer.obs.clock import SystemClock
 from tests.fakes.dict_tier import DictTier
 
@@ -223,3 +223,104 @@ def test_an_image_of_other_content_under_the_right_name_is_not_used(rig, what):
     rig.transfers.start([wanted])
     assert rig.drain()[0].status is MoveStatus.SOURCE_LOST
     assert rig.device.pages[5] == bytes([5]) * PAGE_BYTES
+
+
+class GatedTier(DictTier):
+    """Writes wait for a gate; remembers how many images each call brought."""
+
+    def __init__(self):
+        super().__init__(10**6)
+        self.gate = threading.Event()
+        self.is_asked = threading.Event()
+        self.calls = []
+
+    def put(self, items):
+        self.is_asked.set()
+        assert self.gate.wait(10)
+        self.calls.append([item.key for item in items])
+        return super().put(items)
+
+    def delete(self, keys):
+        self.calls.append(("delete", *keys))
+        return super().delete(keys)
+
+
+@pytest.fixture
+def gated():
+    tier, wake = GatedTier(), threading.Event()
+    device = Device(40)
+    handle = TierHandle("gated", tier)
+    transfers = Transfers([handle], device, SystemClock(), deadline_s=10.0, wake=wake.set)
+    yield tier, transfers, wake
+    tier.gate.set()
+    transfers.close(5)
+
+
+def drained(transfers, wake):
+    ended = []
+    while transfers.num_waiting():
+        assert wake.wait(10)
+        wake.clear()
+        ended += transfers.poll()
+    return ended
+
+
+def test_copies_that_wait_for_a_tier_are_written_together_but_not_past_a_deletion(gated):
+    tier, transfers, wake = gated
+    moves = [move(n, source=0, target=1, location=n) for n in range(12)]
+    transfers.start(moves[:1])
+    assert tier.is_asked.wait(10)
+    for one in moves[1:6]:
+        transfers.start([one])
+    transfers.delete(1, moves[0].key)
+    for one in moves[6:]:
+        transfers.start([one])
+    tier.gate.set()
+    ended = drained(transfers, wake)
+    assert {m.status for m in ended} == {MoveStatus.DONE}
+    keys = [m.key for m in moves]
+    assert tier.calls == [keys[:1], keys[1:6], ("delete", keys[0]), keys[6:]]
+
+
+def test_a_batch_cancelled_while_it_waits_is_left_out_of_what_is_written_together(gated):
+    tier, transfers, wake = gated
+    moves = [move(n, source=0, target=1, location=n) for n in range(4)]
+    transfers.start(moves[:1])
+    assert tier.is_asked.wait(10)
+    batches = [transfers.start([one])[0] for one in moves[1:]]
+    transfers.cancel(batches[1:2])
+    tier.gate.set()
+    drained(transfers, wake)
+    assert tier.calls == [[moves[0].key], [moves[1].key, moves[3].key]]
+    statuses = [m.status for m in moves]
+    assert statuses == [
+        MoveStatus.DONE,
+        MoveStatus.DONE,
+        MoveStatus.GIVEN_UP,
+        MoveStatus.DONE,
+    ]
+
+
+def test_joined_writes_stay_below_their_limit(gated, monkeypatch):
+    monkeypatch.setattr("ninfer.cache.transfers.JOINED_BYTES", 3 * PAGE_BYTES)
+    tier, transfers, wake = gated
+    moves = [move(n, source=0, target=1, location=n) for n in range(8)]
+    transfers.start(moves[:1])
+    assert tier.is_asked.wait(10)
+    for one in moves[1:]:
+        transfers.start([one])
+    tier.gate.set()
+    drained(transfers, wake)
+    assert [len(call) for call in tier.calls] == [1, 3, 3, 1]
+
+
+def test_batches_of_small_images_have_more_of_them():
+    small = [move(n, source=1, target=0, location=n) for n in range(40)]
+    assert [len(batch.moves) for batch in batches_of(small)] == [40]
+    for one in small:
+        one.num_bytes = BATCH_BYTES // 20
+    assert [len(batch.moves) for batch in batches_of(small)] == [20, 20]
+    for one in small:
+        one.num_bytes = BATCH_BYTES
+    assert [len(batch.moves) for batch in batches_of(small)] == [16, 16, 8]
+    assert batches_of([]) == []
