@@ -9,7 +9,7 @@ from ninfer.api import PlacementPolicy
 from ninfer.cache.eviction import Evictor
 from ninfer.cache.node import DEVICE, StoredObject, page_of
 from ninfer.cache.store import ContextStore
-from ninfer.cache.tier_writes import Admission, Bid
+from ninfer.cache.tier_writes import Admission
 from ninfer.cache.transfers import Move, MoveStatus, Transfers
 
 MAX_IN_FLIGHT: Final = 64
@@ -66,6 +66,8 @@ class CopiesDown:
             if not stored.is_gone:
                 self._copy_where_wanted(stored, num_tries)
         self._keep_ahead()
+        now_s = self._store.clock.monotonic_s()
+        self._store.revision += sum(ledger.try_again(now_s) for ledger in self._store.ledgers)
 
     def _keep_ahead(self) -> None:
         """Copy the next victims of a tier that is nearly full further down, so that giving them up is a mere drop.
@@ -79,7 +81,7 @@ class CopiesDown:
             ledger = self._store.ledgers[tier - 1]
             reserve = min(AHEAD_IMAGES * self._largest_bytes, ledger.capacity_bytes // 8)
             if ledger.free_bytes < reserve:
-                room = self._evictor.plan_room(tier, reserve, Bid(math.inf))
+                room = self._evictor.plan_room(tier, reserve, below_value=math.inf)
                 self.clean(room.dirty)
 
     @property
@@ -103,7 +105,7 @@ class CopiesDown:
                 continue
             if self._admission(stored, target).is_refusal:
                 continue
-            is_started = self.copy(stored, source, target)
+            is_started = self.copy(stored, source, target, is_ahead=True)
             if not is_started and self.num_in_flight and num_tries < MAX_TRIES:
                 self._deferred.append((stored, num_tries + 1))
 
@@ -115,6 +117,8 @@ class CopiesDown:
         done: Callable[[Move], None] | None = None,
         *,
         is_promised: bool = False,
+        is_ahead: bool = False,
+        is_retry: bool = False,
     ) -> bool:
         """Start one copy if the tier lets it in and there is room, or less valuable objects make room.
 
@@ -124,6 +128,8 @@ class CopiesDown:
             target: slower tier without one.
             done: told when it ended, after the books are right.
             is_promised: to be written whatever else was written lately.
+            is_ahead: of pressure, so nothing is given up for it if the tier turns out to be full.
+            is_retry: the tier was full once already.
 
         Returns:
             False if it was not started.
@@ -136,10 +142,9 @@ class CopiesDown:
             self._evictor.count_unwritten(stored, target, admission)
             return False
         if self._store.ledgers[target - 1].free_bytes < num_bytes:
-            value = self._store.values.value_of(stored, source)
-            bid = self._evictor.bid(stored, target, value, admission)
+            bid = self._evictor.bid(stored, target, admission)
             self._store.lease(stored, source)
-            room = self._evictor.plan_room(target, num_bytes, bid)
+            room = self._evictor.plan_room(target, num_bytes, below_value=bid, leaving=source)
             if room.is_enough and room.dirty:
                 self.clean(room.dirty)
             elif room.is_enough:
@@ -149,7 +154,7 @@ class CopiesDown:
                 self._evictor.count_unwritten(stored, target, admission)
             if not room.is_enough or room.dirty or stored.is_gone:
                 return False
-        self.start(stored, source, target, done)
+        self.start(stored, source, target, done, may_retry=not (is_ahead or is_retry))
         return True
 
     def can_write(self, objects: Iterable[StoredObject], target: int) -> bool:
@@ -167,8 +172,10 @@ class CopiesDown:
         source: int,
         target: int,
         done: Callable[[Move], None] | None = None,
+        *,
+        may_retry: bool = True,
     ) -> Move:
-        """Start a copy whose room is free."""
+        """Start a copy whose room is free; if the tier is full all the same, once more in place of what is worth less."""
         reserved = self._store.reserve_replica(stored, target)
         self._evictor.writes[target - 1].budget.take(reserved.num_bytes)
         replica = self._store.lease(stored, source)
@@ -179,7 +186,7 @@ class CopiesDown:
             source=source,
             target=target,
             location=replica.location if source == DEVICE else -1,
-            tag=lambda ended: self._ended(stored, ended, done),
+            tag=lambda ended: self._ended(stored, ended, done, may_retry=may_retry),
         )
         self.num_in_flight += 1
         self._transfers.start([move])
@@ -190,7 +197,14 @@ class CopiesDown:
         for stored, source, target in dirty:
             self.copy(stored, source, target)
 
-    def _ended(self, stored: StoredObject, move: Move, done: Callable[[Move], None] | None) -> None:
+    def _ended(
+        self,
+        stored: StoredObject,
+        move: Move,
+        done: Callable[[Move], None] | None,
+        *,
+        may_retry: bool,
+    ) -> None:
         self.num_in_flight -= 1
         self._offered.extend(self._deferred)
         self._deferred.clear()
@@ -201,11 +215,31 @@ class CopiesDown:
             self._transfers.delete(move.target, move.key)
         elif not stored.is_gone:
             self._store.drop_replica(stored, move.target)
+        is_tried_again = move.is_full and self._found_full(stored, move, done, may_retry=may_retry)
         self._store.release(stored, move.source)
-        if done is not None:
+        if done is not None and not is_tried_again:
             done(move)
         if move.status is MoveStatus.SOURCE_LOST and move.source != DEVICE:
             self._drop_damaged(stored, move.source)
+
+    def _found_full(
+        self,
+        stored: StoredObject,
+        move: Move,
+        done: Callable[[Move], None] | None,
+        *,
+        may_retry: bool,
+    ) -> bool:
+        """A tier has less room than the books say: believe it, make room, try once more; tell whether that is under way."""
+        if self._transfers.handles[move.target - 1].capabilities.shared:
+            return False
+        self._store.ledgers[move.target - 1].found_full(self._store.clock.monotonic_s())
+        self._store.revision += 1
+        return (
+            may_retry
+            and not stored.is_gone
+            and self.copy(stored, move.source, move.target, done, is_promised=True, is_retry=True)
+        )
 
     def _drop_damaged(self, stored: StoredObject, tier: int) -> None:
         replica = stored.replicas[tier]

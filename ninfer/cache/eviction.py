@@ -6,6 +6,7 @@ objects there. An object below that first has to be copied further down makes th
 and the plan is made again when it is done.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -13,9 +14,10 @@ from typing import Final
 
 from ninfer.api import Degraded, ImageKind
 from ninfer.cache.node import DEVICE, PageNode, StoredObject
+from ninfer.cache.past_uses import PastUses
 from ninfer.cache.retention import ordinary, outranking
 from ninfer.cache.store import ContextStore
-from ninfer.cache.tier_writes import Admission, Bid, TierWrites
+from ninfer.cache.tier_writes import IDLE_S, Admission, TierWrites
 from ninfer.cache.victim_search import VictimSearch
 
 MAX_REFUSED: Final = 64
@@ -82,6 +84,7 @@ class Evictor:
         self._store = store
         self._is_usable = is_usable
         self._evicted = evicted
+        self._past_uses = PastUses(IDLE_S)
         layout = store.layout
         largest = max(layout.page_image_bytes, layout.state_image_bytes)
         self.writes = [
@@ -113,11 +116,20 @@ class Evictor:
         search.end()
         return missing <= 0
 
-    def plan_room(self, tier: int, num_bytes: int, bid: Bid) -> EvictionPlan:
-        """Plan to make room on a lower tier, giving up only what a bid displaces."""
+    def plan_room(
+        self, tier: int, num_bytes: int, *, below_value: float, leaving: int = DEVICE
+    ) -> EvictionPlan:
+        """Plan to make room on a lower tier.
+
+        Args:
+            tier: where.
+            num_bytes: how much.
+            below_value: only what is worth less is given up.
+            leaving: a lower tier whose replicas do not count: room is made to give them up.
+        """
         plan = EvictionPlan()
-        rooms = _Rooms(self, self._store, plan)
-        plan.is_enough = rooms.make(tier, num_bytes, bid)
+        rooms = _Rooms(self, self._store, plan, leaving=leaving)
+        plan.is_enough = rooms.make(tier, num_bytes, below_value)
         rooms.end()
         return plan
 
@@ -125,22 +137,20 @@ class Evictor:
         target: int | None = None
         rooms.plan_gone(stored, tier)
         is_last = not rooms.remains(stored) and self._store.values.is_reachable(stored)
-        if is_last and not rooms.take_back(stored, value):
-            target = self.target_below(stored, tier, value, rooms)
+        if is_last and not rooms.take_back(stored):
+            target = self.target_below(stored, tier, rooms)
         victim = Victim(stored=stored, tier=tier, value=value, target=target)
         rooms.plan_move(victim)
         return victim
 
-    def target_below(
-        self, stored: StoredObject, tier: int, value: float, rooms: "_Rooms"
-    ) -> int | None:
+    def target_below(self, stored: StoredObject, tier: int, rooms: "_Rooms") -> int | None:
         """Return the next tier down that has or makes room for an object, None if none does."""
         for target in range(tier + 1, self._store.num_tiers):
             if stored.replicas[target] is not None or not self._is_usable(target):
                 continue
             num_bytes = self._store.bytes_on(stored, target)
             admission = rooms.admission(stored, target, num_bytes)
-            bid = self.bid(stored, target, value, admission)
+            bid = self.bid(stored, target, admission)
             if not admission.is_refusal and rooms.make(target, num_bytes, bid):
                 rooms.plan_write(stored, target, num_bytes)
                 return target
@@ -148,18 +158,29 @@ class Evictor:
                 rooms.plan_unwritten(stored, target, admission)
         return None
 
-    def bid(self, stored: StoredObject, target: int, value: float, admission: Admission) -> Bid:
-        """Return what an object displaces on a slower tier."""
-        there = self.value_there(stored, target, value)
-        return self.writes[target - 1].bid(there, admission)
+    def bid(self, stored: StoredObject, target: int, admission: Admission) -> float:
+        """Return the value up to which an object displaces others on a slower tier: its own value there, at most.
+
+        So it is not the next victim there, and two objects cannot displace each other in turns.
+        """
+        if admission is Admission.IF_FREE:
+            return -math.inf
+        if admission is Admission.ORDINARY:
+            return self.value_there(stored, target)
+        now_s = self._store.clock.monotonic_s()
+        self._past_uses.note(now_s, self._store.use_index)
+        last_use_index = self._past_uses.index_at(now_s - IDLE_S)
+        return self._store.values.value_if_idle(
+            stored, target, idle_s=IDLE_S, last_use_index=last_use_index
+        )
 
     def count_unwritten(self, stored: StoredObject, tier: int, admission: Admission) -> None:
         """Count an object that is not written to a tier because of what the tier lets in."""
         self.writes[tier - 1].count_refused(admission, self._store.bytes_on(stored, tier))
 
-    def value_there(self, stored: StoredObject, target: int, value: float) -> float:
-        """Return what an object of a value counts among those of a slower tier: it is protected there or not."""
-        plain = ordinary(value)
+    def value_there(self, stored: StoredObject, target: int) -> float:
+        """Return what an object would be worth on a slower tier as its only replica, protected there or not."""
+        plain = ordinary(self._store.values.value_if_last(stored, target))
         now_s = self._store.clock.monotonic_s() if stored.retain_s else 0.0
         if stored.retain_s and self._store.retentions.would_be_protected(stored, target, now_s):
             return outranking(plain)
@@ -191,7 +212,10 @@ class Evictor:
 class _Rooms:
     """Room on lower tiers, and which replicas are left, as a plan changes them."""
 
-    def __init__(self, evictor: Evictor, store: ContextStore, plan: EvictionPlan) -> None:
+    def __init__(
+        self, evictor: Evictor, store: ContextStore, plan: EvictionPlan, *, leaving: int = DEVICE
+    ) -> None:
+        self._leaving = leaving
         self._evictor = evictor
         self._store = store
         self._plan = plan
@@ -228,30 +252,25 @@ class _Rooms:
             moves = self._moves.setdefault(victim.target, deque())
             writes = self._evictor.writes[victim.target - 1]
             admission = writes.admission(victim.stored, 0)
-            there = self._evictor.bid(victim.stored, victim.target, victim.value, admission)
-            moves.append((len(self._plan.victims), victim, there.value))
-
-    def _is_last(self, stored: StoredObject, tier: int) -> bool:
-        """Tell whether no valid replica is left on another tier that the plan does not give up."""
-        return not any(
-            replica is not None and replica.is_valid and (id(stored), other) not in self._gone
-            for other, replica in enumerate(stored.replicas)
-            if other != tier
-        )
+            there = self._evictor.bid(victim.stored, victim.target, admission)
+            moves.append((len(self._plan.victims), victim, there))
 
     def remains(self, stored: StoredObject) -> bool:
         """Tell whether a valid replica is left that the plan does not give up."""
         for tier, replica in enumerate(stored.replicas):
-            if replica is not None and replica.is_valid and (id(stored), tier) not in self._gone:
+            is_there = replica is not None and replica.is_valid and tier != (self._leaving or -1)
+            if is_there and (id(stored), tier) not in self._gone:
                 return True
         return False
 
-    def make(self, tier: int, num_bytes: int, bid: Bid) -> bool:
-        """Take room on a tier, displacing what a bid allows; False if that is not enough."""
+    def make(self, tier: int, num_bytes: int, below_value: float) -> bool:
+        """Take room on a tier, displacing what is worth less; False if that is not enough."""
         if num_bytes > self._store.ledgers[tier - 1].capacity_bytes:
             return False
         while self._free[tier - 1] < num_bytes:
-            if not self._unmove_one(tier, bid.value) and not self._displace_one(tier, bid):
+            if not self._unmove_one(tier, below_value) and not self._displace_one(
+                tier, below_value
+            ):
                 return False
         self._free[tier - 1] -= num_bytes
         return True
@@ -270,7 +289,7 @@ class _Rooms:
             num_bytes = self._store.bytes_on(victim.stored, tier)
             self._free[tier - 1] += num_bytes
             self._write_bytes[tier - 1] -= num_bytes
-            target = self._evictor.target_below(victim.stored, tier, victim.value, self)
+            target = self._evictor.target_below(victim.stored, tier, self)
             self._plan.victims[at] = replace(victim, target=target)
             return True
         return False
@@ -282,7 +301,7 @@ class _Rooms:
             self._next[tier] = self._searches[tier].take()
         return self._next[tier]
 
-    def take_back(self, stored: StoredObject, value: float) -> bool:
+    def take_back(self, stored: StoredObject) -> bool:
         """Keep a replica that was to go because a faster tier held it too: now that one goes.
 
         Returns:
@@ -292,23 +311,20 @@ class _Rooms:
             victim = self._displaced.get((id(stored), tier))
             if victim is None or victim.target is not None or replica is None:
                 continue
-            there = self._evictor.value_there(stored, tier, value)
-            if self.make(tier, replica.num_bytes, Bid(there)):
+            if self.make(tier, replica.num_bytes, self._evictor.value_there(stored, tier)):
                 del self._displaced[id(stored), tier]
                 self._gone.discard((id(stored), tier))
                 return True
         return False
 
-    def _displace_one(self, tier: int, bid: Bid) -> bool:
+    def _displace_one(self, tier: int, below_value: float) -> bool:
         self._cheapest(tier)
         for _ in range(MAX_REFUSED):
             found = self._next[tier]
-            if found is None or found[0] >= bid.value:
-                return False
-            if found[1].last_use_s > bid.unused_since_s and self._is_last(found[1], tier):
+            if found is None or found[0] >= below_value:
                 return False
             self._next[tier] = self._searches[tier].take()
-            if self._displace(found[1], tier, found[0], bid.value):
+            if self._displace(found[1], tier, found[0], below_value):
                 return True
         return False
 
@@ -324,7 +340,7 @@ class _Rooms:
         if not self.remains(stored):
             value = self._store.values.value_if_last(stored, tier)
             if value < below_value:
-                target = self._evictor.target_below(stored, tier, value, self)
+                target = self._evictor.target_below(stored, tier, self)
             if target is None and (value >= below_value or self._has_followers(stored)):
                 self._gone.discard((id(stored), tier))
                 return False

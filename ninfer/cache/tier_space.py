@@ -11,7 +11,7 @@ class WriteFilter(StrEnum):
     ALL = "all"
     """What is worth less, as any other object."""
     IDLE = "idle"
-    """What is worth less and was not used for a while."""
+    """What would be worth less if the object had been idle for a while."""
     REUSED = "reused"
     """Nothing."""
 

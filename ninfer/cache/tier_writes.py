@@ -2,13 +2,11 @@
 
 Most contexts are never used again: 76% of the pages of a public one-hour trace. To write them down wears a disk for
 nothing, and on a small disk they drive each other out before anybody can come back. So a tier can filter: an object that
-nobody came back to then takes free room and displaces only what has been idle for a while (or nothing at all); once the
-write budget is short, it is not written. What is used, computed again after it was given up (`ghosts.py`), or retained
-takes the place of anything that is worth less.
+nobody came back to takes free room, and displaces others only as if it had been idle for a while already (or not at
+all); once the write budget is short, it is not written. What is used, computed again after it was given up
+(`ghosts.py`), or retained takes the place of anything that is worth less.
 """
 
-import math
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -18,20 +16,7 @@ from ninfer.cache.tier_space import WriteFilter, WriteRules
 from ninfer.cache.write_budget import WriteBudget
 
 IDLE_S: Final = 300.0
-"""Idle time after which an object may go for one that nobody came back to. See docs/decisions/0008."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bid:
-    """What an object displaces: what is worth less and was not used since.
-
-    Attributes:
-        value: of the object, where it is to go.
-        unused_since_s: monotonic seconds.
-    """
-
-    value: float
-    unused_since_s: float = math.inf
+"""Idle time that an object which nobody came back to counts with. See docs/decisions/0007."""
 
 
 class Admission(StrEnum):
@@ -40,7 +25,7 @@ class Admission(StrEnum):
     ORDINARY = "ordinary"
     """Be written, in place of what is worth less if there is no room."""
     IF_IDLE = "if_idle"
-    """Be written, in place of what is worth less and was idle for a while: nobody came back to it yet."""
+    """Be written, in place of what would be worth less had it been idle for a while: nobody came back to it yet."""
     IF_FREE = "if_free"
     """Be written if there is room: nobody came back to it yet."""
     ONE_TIME = "one_time"
@@ -72,7 +57,6 @@ class TierWrites:
     def __init__(self, rules: WriteRules, clock: Clock, *, largest_bytes: int) -> None:
         """Start with a full budget."""
         self._filter = rules.filter
-        self._clock = clock
         self.budget = WriteBudget(
             clock,
             bytes_per_s=rules.max_bytes_per_s,
@@ -98,14 +82,6 @@ class TierWrites:
         if self.budget.is_short:
             return Admission.ONE_TIME
         return Admission.IF_IDLE if self._filter is WriteFilter.IDLE else Admission.IF_FREE
-
-    def bid(self, value: float, admission: Admission) -> Bid:
-        """Return what an object of a value displaces."""
-        if admission is Admission.ORDINARY:
-            return Bid(value)
-        if admission is Admission.IF_IDLE:
-            return Bid(value, self._clock.monotonic_s() - IDLE_S)
-        return Bid(-math.inf)
 
     def count_refused(self, admission: Admission, num_bytes: int) -> None:
         """Count an object that was not written for one of the reasons above."""

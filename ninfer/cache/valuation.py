@@ -101,6 +101,28 @@ class Valuation:
         value = self._keep_value(replace(facts, has_lower_replica=False, has_device_replica=False))
         return outranking(value) if is_protected(stored, tier) else value
 
+    def value_if_idle(
+        self, stored: StoredObject, tier: int, *, idle_s: float, last_use_index: int
+    ) -> float:
+        """Return the policy's value of an object's only replica if it had been idle for longer.
+
+        Args:
+            stored: the object.
+            tier: where the replica would be.
+            idle_s: so much longer.
+            last_use_index: of its last use, if that is earlier.
+        """
+        facts = self.facts_of(stored, tier)
+        earlier = replace(
+            facts,
+            has_lower_replica=False,
+            has_device_replica=False,
+            created_s=facts.created_s - idle_s,
+            last_use_s=facts.last_use_s - idle_s,
+            last_use_index=min(facts.last_use_index, last_use_index),
+        )
+        return self._keep_value(earlier)
+
     def value_of_new_image(
         self,
         position_tokens: int,
