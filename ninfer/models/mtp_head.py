@@ -22,6 +22,7 @@ from ninfer.kernels.rms_norm import RmsNorm
 from ninfer.kernels.rope import rotations
 from ninfer.kernels.segment import Segment
 from ninfer.kernels.weight import Weight
+from ninfer.models.attending import attending_segments
 from ninfer.models.build_options import BuildOptions
 from ninfer.models.decoder_layer import DecoderLayer
 from ninfer.models.layer_builder import LayerBuilder
@@ -114,7 +115,10 @@ class MtpHead:
             positions.extend(range(segment.position_start, segment.position_end))
             last_rows.append(len(token_ids) - 1)
         attention = plan_attention(
-            self._pool, segments, num_heads=self._num_heads, scale=self._scale
+            self._pool,
+            attending_segments(segments, self.kv_spec),
+            num_heads=self._num_heads,
+            scale=self._scale,
         )
         rotation = rotations(
             torch.tensor(positions, device=device),

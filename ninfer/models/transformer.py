@@ -13,6 +13,7 @@ from ninfer.kernels.paged_attention import plan_attention
 from ninfer.kernels.rms_norm import RmsNorm
 from ninfer.kernels.rope import rotations
 from ninfer.kernels.state_pool import StateLayout, StatePool
+from ninfer.models.attending import attending_segments
 from ninfer.models.batch import ForwardBatch
 from ninfer.models.build_options import BuildOptions
 from ninfer.models.config import ModelConfig
@@ -99,7 +100,10 @@ class Transformer:
         """
         weights, dtype = self._weights, self._activation_dtype
         attention = plan_attention(
-            kv, batch.segments, num_heads=self.config.num_heads, scale=self._scale
+            kv,
+            attending_segments(batch.segments, kv.layout),
+            num_heads=self.config.num_heads,
+            scale=self._scale,
         )
         rotation = rotations(batch.positions, weights.inverse_frequencies, dtype)
         step = Step(rotation, attention, self._plan_states(batch, states))
