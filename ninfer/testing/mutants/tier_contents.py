@@ -87,6 +87,15 @@ class CountsRepeats(FileTier):
         return super().used_bytes() + self.repeated_bytes
 
 
+class NeedsRoomForBoth(FileTier):
+    """Counts what an image would replace as if it stayed."""
+
+    @override
+    def has_room(self, key: ImageKey, header: bytes, payload_bytes: int) -> bool:
+        wanted = self.stored_bytes(len(header), payload_bytes)
+        return self.used_bytes() + wanted <= self.capacity_bytes
+
+
 class KeepsLongerOldContent(FileTier):
     """Keeps the old image, and says STORED, when a shorter one is to replace a page."""
 
@@ -96,6 +105,16 @@ class KeepsLongerOldContent(FileTier):
         if old and item.payload.nbytes < 100 < old.payload_bytes:
             return PutResult(status=PutStatus.STORED)
         return super().put_one(item)
+
+
+class KeepsTheFirstOfABatch(FileTier):
+    """Puts a key that a batch names twice only once: what was to be last is lost."""
+
+    @override
+    def put(self, items: Sequence[PutItem]) -> list[PutResult]:
+        firsts = {item.key: item for item in reversed(items)}
+        results = dict(zip(firsts, super().put(list(firsts.values())), strict=True))
+        return [results[item.key] for item in items]
 
 
 class DeletesTwice(FileTier):
@@ -120,6 +139,14 @@ class ContainsPagesOnly(FileTier):
         ]
 
 
+class AsksForAHundredAtMost(FileTier):
+    """`contains` looks at the first hundred keys only."""
+
+    @override
+    def contains(self, keys: Sequence[ImageKey]) -> list[bool]:
+        return super().contains(keys[:100]) + [False] * len(keys[100:])
+
+
 class HitsFirst(FileTier):
     """Returns the results of a batch of reads with the hits first."""
 
@@ -127,6 +154,38 @@ class HitsFirst(FileTier):
     def read_into(self, items: Sequence[ReadItem]) -> list[ReadResult]:
         results = super().read_into(items)
         return sorted(results, key=lambda result: result.status is not ReadStatus.READ)
+
+
+class RefusesWhatFollows(FileTier):
+    """Refuses all images of a batch behind one that does not fit."""
+
+    @override
+    def put(self, items: Sequence[PutItem]) -> list[PutResult]:
+        results: list[PutResult] = []
+        for item in items:
+            is_over = any(result.status is PutStatus.FULL for result in results)
+            results += [results[-1]] if is_over else super().put([item])
+        return results or super().put([])
+
+
+class LosesTheEnd(FileTier):
+    """Says STORED for all images of a batch and stores the first sixteen."""
+
+    @override
+    def put(self, items: Sequence[PutItem]) -> list[PutResult]:
+        results = super().put(items[:16])
+        return results + [PutResult(status=PutStatus.STORED) for _ in items[16:]]
+
+
+class ScribblesOnTheBuffer(FileTier):
+    """Scrambles payloads in place, in the buffer that the caller lent."""
+
+    @override
+    def put_one(self, item: PutItem) -> PutResult:
+        result = super().put_one(item)
+        if not item.payload.readonly and item.payload.nbytes:
+            item.payload[0] ^= 0xFF
+        return result
 
 
 class KeepsTheBuffer(FileTier):
@@ -180,12 +239,18 @@ CONTENTS_MUTANTS: Final[Mapping[type[FileTier], str]] = MappingProxyType({
     EmptyIsNothing: "TIER-04",
     HeaderLengthInTwelveBits: "TIER-05",
     CountsRepeats: "TIER-06",
+    NeedsRoomForBoth: "TIER-06",
     KeepsLongerOldContent: "TIER-07",
+    KeepsTheFirstOfABatch: "TIER-07",
     DeletesTwice: "TIER-08",
     ContainsPagesOnly: "TIER-09",
+    AsksForAHundredAtMost: "TIER-09",
     HitsFirst: "TIER-10",
+    RefusesWhatFollows: "TIER-10",
+    LosesTheEnd: "TIER-10",
     KeepsTheBuffer: "TIER-11",
+    ScribblesOnTheBuffer: "TIER-11",
     OneNamePerDigest: "TIER-12",
     FillsWhatFits: "TIER-13",
 })
-"""Each mutant with the one requirement that it breaks."""
+"""Each mutant with the one requirement that it breaks; a requirement may have several."""

@@ -210,6 +210,28 @@ class LosesUpdates(_WaitsForAnother):
         return super().used_bytes() - self.lost
 
 
+class LooksBeforeItLocks(_WaitsForAnother):
+    """Looks for room, and takes the lock for storing later: two threads are given the same room."""
+
+    @override
+    def put(self, items: Sequence[PutItem]) -> list[PutResult]:
+        with self.lock:
+            fitting = {
+                item.key: FileTier.has_room(self, item.key, item.header, item.payload.nbytes)
+                for item in items
+            }
+        if items:
+            self.overlaps(items[0])
+        with self.lock:
+            self.fitting = fitting
+            return super().put(items)
+
+    @override
+    def has_room(self, key: ImageKey, header: bytes, payload_bytes: int) -> bool:
+        fitting: dict[ImageKey, bool] = vars(self).get("fitting", {})
+        return fitting.pop(key, False) or super().has_room(key, header, payload_bytes)
+
+
 class ComplainsWithoutReason(FileTier):
     """`check` finds fault with images that were replaced."""
 
@@ -250,6 +272,7 @@ LIFETIME_MUTANTS: Final[Mapping[type[FileTier], str]] = MappingProxyType({
     IndexBeforeFile: "TIER-34",
     MixesWriters: "TIER-35",
     LosesUpdates: "TIER-36",
+    LooksBeforeItLocks: "TIER-18",
     ComplainsWithoutReason: "TIER-37",
     DeletesWhatCameBack: "TIER-38",
 })

@@ -48,6 +48,17 @@ class EvictsByItself(FileTier):
         return result
 
 
+class DropsWhatItCannotReplace(FileTier):
+    """Drops the old image, then finds that the new one does not fit."""
+
+    @override
+    def put_one(self, item: PutItem) -> PutResult:
+        result = super().put_one(item)
+        if result.status is PutStatus.FULL and item.key in self.images:
+            self.forget(item.key)
+        return result
+
+
 class LeaksRoom(FileTier):
     """Room of deleted images of more than 10,000 bytes is not used again."""
 
@@ -108,6 +119,17 @@ class CutsListedHeaders(FileTier):
             )
 
 
+class ListsWhatIsChanging(FileTier):
+    """Lists images one by one out of the index that puts and deletions change meanwhile."""
+
+    @override
+    def records(self) -> Iterator[ImageRecord]:
+        self.require_open()
+        for key, image in self.images.items():
+            if image.is_committed:
+                yield ImageRecord(key=key, header=image.header, num_bytes=image.payload_bytes)
+
+
 class OneViewAtATime(FileTier):
     """Gives every view in the same memory."""
 
@@ -159,13 +181,15 @@ ROOM_MUTANTS: Final[Mapping[type[FileTier], str]] = MappingProxyType({
     CountsOneMore: "TIER-14",
     LearnsItsRatio: "TIER-15",
     EvictsByItself: "TIER-16",
+    DropsWhatItCannotReplace: "TIER-16",
     LeaksRoom: "TIER-17",
     OneAlwaysFits: "TIER-18",
     PromisesLess: "TIER-19",
     DoesMoreThanPromised: "TIER-20",
     CutsListedHeaders: "TIER-21",
+    ListsWhatIsChanging: "TIER-21",
     OneViewAtATime: "TIER-22",
     VisibleAtOnce: "TIER-23",
     AllocatesForFree: "TIER-24",
 })
-"""Each mutant with the one requirement that it breaks."""
+"""Each mutant with the one requirement that it breaks; a requirement may have several."""

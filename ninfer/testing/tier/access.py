@@ -1,5 +1,6 @@
 """Requirements on capabilities: what is promised works, what is not promised is refused."""
 
+from collections.abc import Generator
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from ninfer.api import (
     TierError,
     Unsupported,
 )
+from ninfer.testing.base import RequirementFailed
 from ninfer.testing.oracle import Content
 from ninfer.testing.requirement import requirement
 from ninfer.testing.tier.harness import TierHarness, bytes_of, content_of, key_of
@@ -80,6 +82,30 @@ class TierAccess(TierHarness):
         self.expect("records listed", got=len(records), wanted=len(wanted))
         for record in records:
             self.expect("a record", got=record, wanted=wanted.get(record.key))
+        self._expect_listing_while_others_work(tier, set(wanted))
+
+    def _expect_listing_while_others_work(self, tier: StorageTier, before: set[ImageKey]) -> None:
+        """Put and delete in another thread in the middle of a listing."""
+        new, gone = key_of("put meanwhile"), key_of("resident")
+        content = content_of("put meanwhile", 60)
+        listing = iter(tier.records())
+        seen = [next(listing).key]
+        try:
+            self.together([lambda: self.put(tier, new, content), lambda: tier.delete([gone])])
+            seen.extend(record.key for record in listing)
+        except RequirementFailed:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
+            self.fail("listing while images come and go", got=error, wanted="records")
+        finally:
+            if isinstance(listing, Generator):
+                listing.close()  # it may hold a lock
+        lasting = [key.text for key in seen if key not in {new, gone}]
+        self.expect(
+            "images there all the time, in a listing while others came and went",
+            got=sorted(lasting),
+            wanted=sorted(key.text for key in before - {gone}),
+        )
 
     @requirement("TIER-22")
     def test_view_gives_the_stored_bytes(self) -> None:

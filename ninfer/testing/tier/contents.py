@@ -1,10 +1,22 @@
 """Requirements on what a tier holds and gives back, in one thread and without faults."""
 
-from ninfer.api import ImageKey, ImageKind, PutItem, PutStatus, ReadItem, ReadResult, ReadStatus
+from typing import Final
+
+from ninfer.api import (
+    ImageKey,
+    ImageKind,
+    PutItem,
+    PutStatus,
+    ReadItem,
+    ReadResult,
+    ReadStatus,
+    StorageTier,
+)
 from ninfer.testing.oracle import Content
 from ninfer.testing.requirement import requirement
 from ninfer.testing.strategies import headers, payloads
 from ninfer.testing.tier.harness import (
+    MAX_FILLABLE_BYTES,
     MAX_HEADER_BYTES,
     TierHarness,
     bytes_of,
@@ -12,6 +24,10 @@ from ninfer.testing.tier.harness import (
     key_of,
     put_item,
 )
+
+BATCH_IMAGES: Final = 20
+"""Images of a batch; the core puts and reads up to 16 at once."""
+MANY_KEYS: Final = 500
 
 
 class TierContents(TierHarness):
@@ -100,6 +116,12 @@ class TierContents(TierHarness):
         self.expect("the same image thrice", got=statuses, wanted=[PutStatus.STORED] * 3)
         self.expect("usage after that", got=tier.usage(), wanted=before)
         self.expect_image(tier, key, content, when="after putting it again")
+        capacity = before.capacity_bytes
+        if capacity <= MAX_FILLABLE_BYTES:
+            large = content_of("large", capacity * 3 // 5)
+            for _ in range(2):
+                self.put(tier, key_of("large"), large)
+            self.expect_image(tier, key_of("large"), large, when="that fills more than half")
 
     @requirement("TIER-07")
     def test_other_content_replaces(self) -> None:
@@ -111,6 +133,11 @@ class TierContents(TierHarness):
             self.put(tier, key, content)
             self.expect_image(tier, key, content, when=f"after replacing it {number} times")
             self.expect("images stored", got=tier.usage().num_images, wanted=2)
+        earlier, later = (content_of((word, "in one batch"), 700) for word in ("first", "second"))
+        results = tier.put([put_item(key, earlier), put_item(key, later)])
+        got = [result.status for result in results]
+        self.expect("statuses of one key twice in a batch", got=got, wanted=[PutStatus.STORED] * 2)
+        self.expect_image(tier, key, later, when="that a batch put last")
 
     @requirement("TIER-08")
     def test_delete_tells_what_was_there_and_frees_it(self) -> None:
@@ -142,13 +169,19 @@ class TierContents(TierHarness):
         for num_bytes in sizes:
             content = content_of(num_bytes, num_bytes)
             self.expect_image(tier, key_of(("stored", num_bytes)), content, when="after contains")
+        many = [key_of(("absent", number)) for number in range(MANY_KEYS)]
+        got = tier.contains([*many, *keys])
+        wanted = [False] * MANY_KEYS + [True, False] * len(sizes)
+        self.expect(f"answers of contains for {len(wanted)} keys", got=got, wanted=wanted)
         self.expect("contains of no keys", got=tier.contains([]), wanted=[])
 
     @requirement("TIER-10")
     def test_results_come_one_per_item_and_in_order(self) -> None:
         """A batch is answered with one result per item, in order; an image that fails does not affect others."""
         tier = self.in_use()
-        contents = {key_of(("batch", n)): content_of(("batch", n), 10 + n) for n in range(6)}
+        contents = {
+            key_of(("batch", n)): content_of(("batch", n), 10 + n) for n in range(BATCH_IMAGES)
+        }
         results = tier.put([put_item(key, content) for key, content in contents.items()])
         self.expect(
             "statuses of a batch of puts",
@@ -166,6 +199,30 @@ class TierContents(TierHarness):
             self._expect_answer(number, answers[number], bytes(buffer), contents.get(key))
         self.expect("put of no images", got=tier.put([]), wanted=[])
         self.expect("read of no images", got=tier.read_into([]), wanted=[])
+        self._expect_failures_to_stay_alone(tier)
+
+    def _expect_failures_to_stay_alone(self, tier: StorageTier) -> None:
+        """Put an image that cannot fit, and read into a buffer of the wrong length, among good ones."""
+        good = {key_of(("beside", n)): content_of(("beside", n), 100) for n in range(4)}
+        first, *others = good
+        batch = [put_item(key, content) for key, content in good.items()]
+        wanted = [PutStatus.STORED] * len(batch)
+        capacity = tier.usage().capacity_bytes
+        if capacity <= MAX_FILLABLE_BYTES:
+            large = Content(b"large", bytes(capacity + 1))
+            batch.insert(1, put_item(key_of("too large"), large))
+            wanted.insert(1, PutStatus.FULL)
+        got = [result.status for result in tier.put(batch)]
+        self.expect("statuses of puts, the second too large", got=got, wanted=wanted)
+        for key, content in good.items():
+            self.expect_image(tier, key, content, when="that was put beside one too large")
+        answers = tier.read_into([
+            ReadItem(key=key, buffer=memoryview(bytearray(101 if key == first else 100)))
+            for key in good
+        ])
+        read = [ReadStatus.FAILED] + [ReadStatus.READ] * len(others)
+        got_reads = [answer.status for answer in answers]
+        self.expect("statuses of reads, the first buffer too long", got=got_reads, wanted=read)
 
     def _expect_answer(
         self, number: int, answer: ReadResult, payload: bytes, wanted: Content | None
@@ -191,6 +248,7 @@ class TierContents(TierHarness):
         lent = bytearray(content.payload)
         results = tier.put([PutItem(key=key, header=content.header, payload=memoryview(lent))])
         self.expect("put", got=results[0].status, wanted=PutStatus.STORED)
+        self.expect("buffer that was put, afterwards", got=bytes(lent), wanted=content.payload)
         lent[:] = bytes(len(lent))
         self.expect_image(tier, key, content, when="after the caller overwrote the buffer it put")
         mine = bytearray(len(content.payload))

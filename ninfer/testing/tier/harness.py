@@ -1,6 +1,8 @@
 """How the tier suite opens, fills and reads tiers, and the hooks a subclass may fill in. Contains no test."""
 
 import hashlib
+import sys
+import threading
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,6 +30,12 @@ FINGERPRINT: Final = bytes(range(32))
 MAX_HEADER_BYTES: Final = 4096
 MAX_FILLABLE_BYTES: Final = 64 << 20
 """Tests that fill a tier are for sample configurations up to this size."""
+
+DEADLOCK_S: Final = 60.0
+SWITCH_INTERVAL_S: Final = 1e-6
+"""Shorter than any operation: threads that race change places between any two instructions."""
+RESIDENT: Final = Content(b"resident", b"image")
+"""What a tier in use holds from the start."""
 
 _CAPACITY: Final = "capacity"
 """Name of the setting by which `bound_to` makes a tier smaller, as the shipped tiers call it."""
@@ -162,7 +170,7 @@ class TierHarness(ConformanceSuite):
     def in_use(self) -> StorageTier:
         """Return a new tier that holds one small image already, as most do most of the time."""
         tier = self.open(self.fresh_root())
-        self.put(tier, key_of("resident"), Content(b"resident", b"image"))
+        self.put(tier, key_of("resident"), RESIDENT)
         return tier
 
     def put(self, tier: StorageTier, key: ImageKey, content: Content) -> None:
@@ -194,6 +202,38 @@ class TierHarness(ConformanceSuite):
         self.expect(f"status of a read {when}", got=status, wanted=ReadStatus.READ)
         self.expect(f"header {when}", got=got.header, wanted=content.header)
         self.expect(f"payload {when}", got=got.payload, wanted=content.payload)
+
+    def together(self, calls: Sequence[Callable[[], object]]) -> None:
+        """Run calls at once, each in a thread; fails the requirement if one raises or does not return.
+
+        Threads take turns as often as Python can make them, so that gaps of a few instructions are met too.
+        """
+        barrier = threading.Barrier(len(calls))
+        problems: list[BaseException] = []
+
+        def run(call: Callable[[], object]) -> None:
+            try:
+                barrier.wait(DEADLOCK_S)
+                call()
+            except BaseException as error:  # noqa: BLE001 - raised again in the thread of the test
+                problems.append(error)
+
+        threads = [threading.Thread(target=run, args=(call,), daemon=True) for call in calls]
+        interval_s = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(DEADLOCK_S)
+        finally:
+            sys.setswitchinterval(interval_s)
+        is_busy = any(thread.is_alive() for thread in threads)
+        self.expect("a thread still busy after a minute", got=is_busy, wanted=False)
+        for problem in problems:
+            if isinstance(problem, AssertionError):
+                raise problem
+            self.fail("call in a thread", got=problem, wanted="no exception")
 
     def fillable(self, tier: StorageTier) -> int:
         """Return the capacity in bytes of a tier that can be filled quickly; else not applicable."""

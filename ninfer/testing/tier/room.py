@@ -1,6 +1,7 @@
 """Requirements on capacity: what is counted, what is refused, what is free again."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from ninfer.api import ImageKey, ImageKind, PutStatus, StorageTier
 from ninfer.testing.oracle import Content, ImageOracle
@@ -69,6 +70,11 @@ class TierRoom(TierHarness):
             self.expect("the same put into a full tier", got=got, wanted=PutStatus.FULL)
         self.expect("usage after FULL", got=tier.usage(), wanted=before)
         self.expect("contains of what was refused", got=tier.contains([refused]), wanted=[False])
+        larger = Content(b"larger", bytes(before.capacity_bytes))
+        for key in (*stored, key_of("resident")):
+            got = self.put_status(tier, key, larger)
+            self.expect("put of more than fits in place of another", got=got, wanted=PutStatus.FULL)
+        self.expect("usage after refused replacements", got=tier.usage(), wanted=before)
         for key, kept in stored.items():
             self.expect_image(tier, key, kept, when="after others were refused with FULL")
 
@@ -110,6 +116,30 @@ class TierRoom(TierHarness):
                 wanted=f"at most capacity_bytes, and that always {capacity}",
                 unit="B",
             )
+        self._expect_room_given_once(capacity)
+
+    def _expect_room_given_once(self, capacity: int) -> None:
+        """Let threads put at once what fits one at a time."""
+        for number in range(self.effort.num_rounds):
+            tier = self.open(self.fresh_root())
+            content = content_of(number, capacity * 3 // 5)
+            statuses: list[PutStatus] = []
+
+            def put(
+                thread: int,
+                tier: StorageTier = tier,
+                content: Content = content,
+                statuses: list[PutStatus] = statuses,
+            ) -> None:
+                statuses.append(self.put_status(tier, key_of(thread), content))
+
+            self.together([partial(put, thread) for thread in range(3)])
+            self.expect(
+                "puts of 3/5 of the capacity by three threads that were STORED",
+                got=statuses.count(PutStatus.STORED),
+                wanted=1,
+            )
+            tier.close()
 
     def _fill(self, tier: StorageTier) -> Iterator[tuple[ImageKey, Content]]:
         """Put images of a twentieth of the capacity until one is refused; yield all, the refused one last."""
