@@ -39,14 +39,14 @@ class CalibrationFile:
 
     def linear_policy(self, measure: Callable[[], LinearPolicy]) -> LinearPolicy:
         """Return the kept choice of matrix kernels, or measure and keep it."""
-        kept = self._values.get("linear_policy")
+        kept = self._values.get("linear_kernels")
         if isinstance(kept, dict):
             try:
                 return LinearPolicy(**kept)
             except TypeError:
                 _log.warning("calibration_unreadable", path=str(self._path))
         policy = measure()
-        self._keep("linear_policy", asdict(policy))
+        self._keep("linear_kernels", asdict(policy))
         return policy
 
     def prefill_speed(self, measure: Callable[[], PrefillSpeed]) -> PrefillSpeed:

@@ -11,6 +11,7 @@ from ninfer.api import Clock, ConfigError
 from ninfer.config.settings import Settings
 from ninfer.engine.calibration import CalibrationFile
 from ninfer.engine.fingerprint import weights_digest
+from ninfer.kernels.compiled.opening import open_compiler
 from ninfer.kernels.linear import WeightFormat
 from ninfer.models.loader import choose_policy, load_config, load_model, load_mtp_head
 from ninfer.models.mtp_head import MtpHead
@@ -101,14 +102,23 @@ def load_served_model(settings: Settings, clock: Clock) -> LoadedModel:
     dtype: torch.dtype = getattr(torch, section.dtype_name)
     weight_format = _FORMATS[section.weight_format]
     weights = weights_digest(_weight_files(source))
-    subject = weights + f"{section.dtype_name} {section.weight_format} {device.type}".encode()
+    compiler = open_compiler(settings.cache.dir / "code") if device.type == "cpu" else None
+    arithmetic = f"{section.dtype_name} {section.weight_format} {device.type}"
+    subject = weights + f"{arithmetic} {'torch' if compiler is None else 'compiled'}".encode()
     calibration = CalibrationFile(settings.cache.dir, subject)
     policy = calibration.linear_policy(
-        lambda: choose_policy(config, dtype=dtype, weight_format=weight_format, device=device)
+        lambda: choose_policy(
+            config, dtype=dtype, weight_format=weight_format, device=device, compiler=compiler
+        )
     )
     started_s = clock.monotonic_s()
     model = load_model(
-        source, dtype=dtype, weight_format=weight_format, policy=policy, device=device
+        source,
+        dtype=dtype,
+        weight_format=weight_format,
+        policy=policy,
+        device=device,
+        compiler=compiler,
     )
     _log.info(
         "model_loaded",

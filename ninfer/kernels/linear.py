@@ -6,7 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ninfer.kernels.linear_kernels import KernelName, MatrixKernel, build_kernel
+from ninfer.kernels.compiled.panels import PanelFormat, Panels, reference_product
+from ninfer.kernels.linear_kernels import KernelName, build_kernel
 from ninfer.kernels.weight import Weight
 
 WeightFormat = Literal["plain", "int8", "int4"]
@@ -19,16 +20,27 @@ class LinearPolicy:
     Attributes:
         few: kernel for 1 to `max_few_rows` rows.
         max_few_rows: 0 to use `many` for all.
-        many: kernel for more rows.
+        many: kernel for more rows; None for layers that only compiled steps use: anything else is slow.
+        compiled: form of the weights for compiled steps, which do without the kernels above; None for none.
+        max_compiled_rows: rows that a lane may have in a compiled step.
     """
 
     few: KernelName = "plain"
     max_few_rows: int = 0
-    many: KernelName = "plain"
+    many: KernelName | None = "plain"
+    compiled: PanelFormat | None = None
+    max_compiled_rows: int = 0
 
 
 class Linear:
-    """`y = x W^T + b` with one or two forms of the same W."""
+    """`y = x W^T + b` with several forms of the same W.
+
+    Attributes:
+        num_outputs: of W.
+        num_inputs: of W.
+        bias: `[num_outputs]`, or None.
+        panels: the form for compiled steps, or None.
+    """
 
     def __init__(
         self, weight: Weight, bias: Tensor | None, *, policy: LinearPolicy, dtype: torch.dtype
@@ -42,8 +54,9 @@ class Linear:
             dtype: dtype of weights that are not packed.
         """
         self.num_outputs, self.num_inputs = weight.dense.shape
-        self._bias = bias
-        self._many: MatrixKernel = build_kernel(policy.many, weight, dtype)
+        self.bias = bias
+        self.panels = Panels.of(weight, policy.compiled) if policy.compiled else None
+        self._many = build_kernel(policy.many, weight, dtype) if policy.many else None
         self._few = self._many
         self._max_few_rows = policy.max_few_rows
         if policy.max_few_rows and policy.few != policy.many:
@@ -52,11 +65,17 @@ class Linear:
     @property
     def weight_bytes(self) -> int:
         """Bytes of all forms of the weight."""
-        few = 0 if self._few is self._many else self._few.weight_bytes
-        return self._many.weight_bytes + few
+        kernels = {id(kernel): kernel for kernel in (self._many, self._few) if kernel is not None}
+        compiled = 0 if self.panels is None else self.panels.num_bytes
+        return compiled + sum(kernel.weight_bytes for kernel in kernels.values())
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map `[num_rows, num_inputs]` to `[num_rows, num_outputs]`, same dtype, new tensor."""
         kernel = self._few if x.shape[0] <= self._max_few_rows else self._many
-        output = kernel(x)
-        return output if self._bias is None else output.add_(self._bias)
+        if kernel is None:
+            if self.panels is None:
+                raise ValueError("a linear layer has no form of its weights")
+            output = reference_product(x.float(), self.panels).to(x.dtype)
+        else:
+            output = kernel(x)
+        return output if self.bias is None else output.add_(self.bias)

@@ -1,7 +1,7 @@
 """Chooses matrix kernels by measuring them. Knows nothing about CPU names."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -9,7 +9,13 @@ from ninfer.kernels.linear import LinearPolicy, WeightFormat
 from ninfer.kernels.linear_kernels import HalfKernel, KernelName, MatrixKernel, build_kernel
 from ninfer.kernels.weight import Weight
 
+if TYPE_CHECKING:
+    from ninfer.kernels.compiled.compiler import Compiler
+    from ninfer.kernels.compiled.panels import PanelFormat
+
 FEW_ROWS: Final = (1, 2, 4, 8)
+COMPILED_ROWS: Final = (1, 2, 4, 8, 16)
+"""Rows of one lane; more than a lane drafts."""
 MANY_ROWS: Final = 64
 MIN_GAIN: Final = 0.9
 """A second form of the weights must take at most this share of the time of the first."""
@@ -27,6 +33,7 @@ def calibrate(
     *,
     dtype: torch.dtype,
     seconds: Callable[[], float],
+    compiler: "Compiler | None" = None,
 ) -> LinearPolicy:
     """Measure the kernels on one layer shape and choose.
 
@@ -36,15 +43,25 @@ def calibrate(
         num_inputs: of the same layer.
         dtype: dtype of the weights.
         seconds: a monotonic clock.
+        compiler: where compiled steps can be used for the model.
 
     Returns:
-        The policy. float32 and float64 are always plain. Takes up to 200 ms and 64 MiB.
+        The policy. float32 and float64 are always plain. Takes up to 300 ms and 64 MiB, and seconds more when the
+        compiler works for the first time.
+
+    Raises:
+        Exception: numba cannot compile; of any type.
     """
     if dtype != torch.bfloat16:
         return LinearPolicy()
     generator = torch.Generator().manual_seed(0)
     weight = Weight(torch.randn(num_outputs, num_inputs, generator=generator) * 0.05)
     bench = _Bench(weight, dtype=dtype, seconds=seconds)
+    policy = _torch_policy(bench, weight_format)
+    return policy if compiler is None else _compiled_policy(bench, weight_format, policy, compiler)
+
+
+def _torch_policy(bench: "_Bench", weight_format: WeightFormat) -> LinearPolicy:
     candidates: list[KernelName] = ["half"] if has_half_kernel() else ["upcast"]
     # Plain wins ties: it needs no second copy where a device or a later layer wants the dense weight.
     many: KernelName = min(
@@ -63,6 +80,26 @@ def calibrate(
     return LinearPolicy(few=few, max_few_rows=max_few_rows, many=many)
 
 
+def _compiled_policy(
+    bench: "_Bench", weight_format: WeightFormat, policy: LinearPolicy, compiler: "Compiler"
+) -> LinearPolicy:
+    """Let compiled steps take the rows for which the compiled product is as fast as what the policy has for them."""
+    from ninfer.kernels.compiled.panel_kernel import PanelKernel  # noqa: PLC0415 - needs an extra
+
+    form: PanelFormat = "bf16" if weight_format == "plain" else weight_format
+    kernel = PanelKernel(bench.weight, form, compiler, max_rows=COMPILED_ROWS[-1])
+    max_rows = 0
+    for num_rows in COMPILED_ROWS:
+        others = policy.few if num_rows <= policy.max_few_rows else policy.many
+        if others is not None and bench.time_of(kernel, num_rows) > bench.time(others, num_rows):
+            break
+        max_rows = num_rows
+    if not max_rows:
+        return policy
+    # Steps of few rows are compiled, so nothing would use the packed weights of torch.
+    return LinearPolicy(many=policy.many, compiled=form, max_compiled_rows=max_rows)
+
+
 def has_half_kernel() -> bool:
     """Whether this build of torch multiplies packed float16 weights on this CPU."""
     try:
@@ -76,7 +113,7 @@ class _Bench:
     """Times kernels on one weight."""
 
     def __init__(self, weight: Weight, *, dtype: torch.dtype, seconds: Callable[[], float]) -> None:
-        self._weight = weight
+        self.weight = weight
         self._dtype = dtype
         self._seconds = seconds
         self._kernels: dict[KernelName, MatrixKernel] = {}
@@ -85,13 +122,16 @@ class _Bench:
     def time(self, name: KernelName, num_rows: int) -> float:
         """Return seconds of one product, best of a few; of few rows with the weight not in a cache."""
         if name not in self._kernels:
-            self._kernels[name] = build_kernel(name, self._weight, self._dtype)
-        kernel = self._kernels[name]
-        x = self._weight.dense[:num_rows].contiguous()
+            self._kernels[name] = build_kernel(name, self.weight, self._dtype)
+        return self.time_of(self._kernels[name], num_rows)
+
+    def time_of(self, kernel: MatrixKernel, num_rows: int) -> float:
+        """Return seconds of one product like `time`."""
+        x = self.weight.dense[:num_rows].contiguous()
         kernel(x[:1])
         times: list[float] = []
         while len(times) < NUM_REPEATS and sum(times) < MAX_BENCH_S:
-            if num_rows <= FEW_ROWS[-1]:
+            if num_rows <= COMPILED_ROWS[-1]:
                 self._scratch.fill_(len(times))
             start = self._seconds()
             kernel(x)

@@ -22,8 +22,8 @@ class RmsNorm:
             eps: added to the mean square.
         """
         width = weight.shape[-1]
-        self._weight = weight
-        self._eps = eps
+        self.weight = weight
+        self.eps = eps
         # x / sqrt(mean + eps) = x * sqrt(width) / hypot(norm, sqrt(width * eps)): no squares, no reciprocal.
         self._scaled_weight = weight * math.sqrt(width)
         self._floor = torch.tensor(math.sqrt(width * eps), dtype=weight.dtype, device=weight.device)
@@ -31,7 +31,7 @@ class RmsNorm:
     def __call__(self, x: Tensor) -> Tensor:
         """Normalise rows `[num_rows, width]` into a new tensor."""
         if x.shape[0] > MAX_FEW_ROWS:
-            return functional.rms_norm(x, self._weight.shape, self._weight, self._eps)
+            return functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         return x * (self._scaled_weight / torch.hypot(norm, self._floor))
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ninfer.models.build_options import BuildOptions
+from ninfer.models.compiling import CompilingFailed
 from ninfer.models.config import ModelConfig
 from ninfer.models.layer_builder import LayerBuilder
 from ninfer.models.operator_builder import OperatorBuilder
@@ -12,6 +13,9 @@ from ninfer.models.rope_frequencies import inverse_frequencies
 from ninfer.models.tensor_shapes import EMBEDDING, FINAL_NORM, OUTPUT
 from ninfer.models.transformer import Transformer, TransformerWeights
 from ninfer.models.weight_file import FREQUENCY_FACTORS, WeightFile, check_shapes, has_mtp_head
+
+if TYPE_CHECKING:
+    from ninfer.models.compiled_step import CompiledStep
 
 NUM_THREADS: Final = 2
 """Threads that read and pack weights. More would hold more unpacked layers in memory at once."""
@@ -36,6 +40,7 @@ def assemble(
 
     Raises:
         ModelError: a tensor is missing, unknown or misshapen, or cannot be read.
+        CompilingFailed: the options want compiled steps, and numba cannot compile them.
     """
     check_shapes(file.shapes, config)
     operators, layer_builder = OperatorBuilder(config, options), LayerBuilder(config, file, options)
@@ -60,4 +65,17 @@ def assemble(
         inverse_frequencies=frequencies.to(options.device),
         has_mtp_head=has_mtp_head(file.shapes, config),
     )
-    return Transformer(config, weights, options)
+    return Transformer(config, weights, options, _compiled_step(config, weights, options))
+
+
+def _compiled_step(
+    config: ModelConfig, weights: TransformerWeights, options: BuildOptions
+) -> "CompiledStep | None":
+    if options.policy.compiled is None or options.compiler is None:
+        return None
+    from ninfer.models.compiled_step import CompiledStep  # noqa: PLC0415 - needs an extra
+
+    try:
+        return CompiledStep(config, weights, options.compiler)
+    except Exception as error:
+        raise CompilingFailed(f"{type(error).__name__}: {error}") from error

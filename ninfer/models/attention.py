@@ -43,7 +43,7 @@ class Attention:
             kv_dtype: element type of the pool.
         """
         self._index = index
-        self._weights = weights
+        self.weights = weights
         self._kv_dtype = kv_dtype
         self._num_heads = config.num_heads
         self._num_rotated = config.num_heads + config.num_kv_heads
@@ -58,7 +58,7 @@ class Attention:
 
     def __call__(self, x: Tensor, step: Step) -> Tensor:
         """See `Mixer`. Changes the rows' KV slots of this layer."""
-        weights = self._weights
+        weights = self.weights
         heads = weights.input(x).view(self._heads_shape)
         rotated = heads[:, : self._num_rotated]
         if weights.qk_norm is not None:

@@ -1,14 +1,14 @@
 """The input of one forward pass. Knows nothing about requests."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ninfer.kernels.segment import Segment
 
-__all__ = ["ForwardBatch", "Segment"]
+__all__ = ["BatchPart", "ForwardBatch", "Segment"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +54,40 @@ class ForwardBatch:
             torch.tensor(positions, dtype=torch.int64, device=device),
             tuple(segments),
         )
+
+    def parted(
+        self, is_first: Callable[[Segment], bool]
+    ) -> tuple["BatchPart | None", "BatchPart | None"]:
+        """Divide the batch into segments for which `is_first` is true, and the others; None for a part without any."""
+        chosen = [segment for segment in self.segments if is_first(segment)]
+        if len(chosen) == len(self.segments):
+            return BatchPart(self, slice(None)), None
+        if not chosen:
+            return None, BatchPart(self, slice(None))
+        others = [segment for segment in self.segments if not is_first(segment)]
+        return self._part(chosen), self._part(others)
+
+    def _part(self, segments: Sequence[Segment]) -> "BatchPart":
+        rows = torch.cat([
+            torch.arange(segment.row_start, segment.row_start + segment.num_rows)
+            for segment in segments
+        ]).to(self.token_ids.device)
+        moved, start = [], 0
+        for segment in segments:
+            moved.append(replace(segment, row_start=start))
+            start += segment.num_rows
+        part = ForwardBatch(self.token_ids[rows], self.positions[rows], tuple(moved))
+        return BatchPart(part, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPart:
+    """Some segments of a batch.
+
+    Attributes:
+        batch: of these alone.
+        rows: where their rows are in the whole batch: int64 indices, or all.
+    """
+
+    batch: ForwardBatch
+    rows: Tensor | slice

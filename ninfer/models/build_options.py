@@ -1,10 +1,14 @@
 """How a model is held in memory. Knows nothing about models."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from ninfer.kernels.linear import LinearPolicy
+
+if TYPE_CHECKING:
+    from ninfer.kernels.compiled.compiler import Compiler
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,11 +19,13 @@ class BuildOptions:
         dtype: element type of KV and of unpacked weights: bfloat16, float32 or float64.
         policy: kernels of the linear layers.
         device: where tensors go.
+        compiler: for policies with a compiled form of the weights.
     """
 
     dtype: torch.dtype
     policy: LinearPolicy
     device: torch.device
+    compiler: "Compiler | None" = None
 
     @property
     def activation_dtype(self) -> torch.dtype:

@@ -123,6 +123,11 @@ class ModelConfig:
             )
 
     @property
+    def is_plain(self) -> bool:
+        """Whether all layers are attention without a gate and plain feed-forward blocks."""
+        return not (self.delta_layers or self.attention_gate or self.experts)
+
+    @property
     def rotated_dim(self) -> int:
         """Elements of a head that are rotated."""
         return self.head_dim if self.rotary_dim is None else self.rotary_dim

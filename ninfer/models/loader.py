@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import structlog
 import torch
 
 from ninfer.api.errors import ModelError
@@ -11,6 +12,7 @@ from ninfer.kernels.linear import LinearPolicy, WeightFormat
 from ninfer.kernels.linear_calibration import calibrate
 from ninfer.models.assembly import Progress, assemble
 from ninfer.models.build_options import BuildOptions
+from ninfer.models.compiling import CompilingFailed, can_compile
 from ninfer.models.config import ModelConfig, config_from_gguf, config_from_hf
 from ninfer.models.gguf_file import GgufFile
 from ninfer.models.gguf_weights import GgufWeights
@@ -21,6 +23,11 @@ from ninfer.models.transformer import Transformer
 from ninfer.models.weight_file import WeightFile
 from ninfer.models.wrapped_weights import WrappedWeights
 from ninfer.obs.clock import SystemClock
+
+if TYPE_CHECKING:
+    from ninfer.kernels.compiled.compiler import Compiler
+
+_log = structlog.get_logger(__name__)
 
 
 def load_config(source: ModelSource) -> ModelConfig:
@@ -40,6 +47,7 @@ def load_model(
     policy: LinearPolicy | None = None,
     device: torch.device | str = "cpu",
     progress: Progress | None = None,
+    compiler: "Compiler | None" = None,
 ) -> Transformer:
     """Load a model.
 
@@ -50,6 +58,7 @@ def load_model(
         policy: kernels to use, from an earlier `choose_policy`; None to measure now.
         device: where the model runs.
         progress: told about every layer.
+        compiler: for compiled steps; None to compute with torch alone.
 
     Raises:
         ModelError: the files are unreadable, the architecture is not supported, or tensors do not fit it.
@@ -58,8 +67,15 @@ def load_model(
     """
     config, file = _open(source)
     device = torch.device(device)
-    if policy is None:
-        policy = choose_policy(config, dtype=dtype, weight_format=weight_format, device=device)
+    if policy is None or (policy.compiled and compiler is None):
+        policy = choose_policy(
+            config, dtype=dtype, weight_format=weight_format, device=device, compiler=compiler
+        )
+    try:
+        return assemble(config, file, BuildOptions(dtype, policy, device, compiler), progress)
+    except CompilingFailed as error:
+        _log.warning("compiled_kernels_off", reason=str(error))
+    policy = choose_policy(config, dtype=dtype, weight_format=weight_format, device=device)
     return assemble(config, file, BuildOptions(dtype, policy, device), progress)
 
 
@@ -85,6 +101,7 @@ def choose_policy(
     weight_format: WeightFormat = "plain",
     device: torch.device | str = "cpu",
     seconds: Callable[[], float] | None = None,
+    compiler: "Compiler | None" = None,
 ) -> LinearPolicy:
     """Measure which matrix kernels suit this machine and model; see `kernels.linear_calibration`.
 
@@ -94,19 +111,21 @@ def choose_policy(
         weight_format: which packed weights are allowed.
         device: where the model runs; anything but a CPU is plain.
         seconds: a monotonic clock; None for the system's.
+        compiler: for compiled steps, where the model can be compiled; None to compute with torch alone.
 
     Returns:
         Plain data that can be stored and given to `load_model`, so that two runs compute with equal kernels.
     """
     if torch.device(device).type != "cpu":
         return LinearPolicy()
-    return calibrate(
-        weight_format,
-        2 * config.intermediate_size,
-        config.hidden_size,
-        dtype=dtype,
-        seconds=seconds or SystemClock().monotonic_s,
-    )
+    clock = seconds or SystemClock().monotonic_s
+    shape = 2 * config.intermediate_size, config.hidden_size
+    if compiler is not None and can_compile(config, dtype):
+        try:
+            return calibrate(weight_format, *shape, dtype=dtype, seconds=clock, compiler=compiler)
+        except Exception as error:  # noqa: BLE001 - whatever a compiler says, torch computes too
+            _log.warning("compiled_kernels_off", reason=f"{type(error).__name__}: {error}")
+    return calibrate(weight_format, *shape, dtype=dtype, seconds=clock)
 
 
 def _open(source: ModelSource) -> tuple[ModelConfig, WeightFile]:

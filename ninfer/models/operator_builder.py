@@ -1,6 +1,7 @@
 """Makes norms and linear layers in the types and with the kernels of a model. Knows nothing about tensor names."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -9,6 +10,9 @@ from ninfer.kernels.rms_norm import RmsNorm
 from ninfer.kernels.weight import Weight
 from ninfer.models.build_options import BuildOptions
 from ninfer.models.config import ModelConfig
+
+if TYPE_CHECKING:
+    from ninfer.kernels.compiled.panels import PanelFormat
 
 
 class OperatorBuilder:
@@ -43,11 +47,14 @@ class OperatorBuilder:
         return self.linear(weight, policy=LinearPolicy(many=self._options.policy.many))
 
     def output(self, weight: Weight) -> Linear:
-        """Make the output projection: with 8 bits where others have 4.
+        """Make the output projection: with 8 bits where others have 4; compiled steps need no other form.
 
         With 4 bits, SmolLM2 agreed with float32 on 87.5 % of first choices instead of 97.1 %.
         """
         policy = self._options.policy
+        if policy.compiled is not None:
+            form: PanelFormat = "int8" if policy.compiled == "int4" else policy.compiled
+            return self.linear(weight, policy=LinearPolicy(many=None, compiled=form))
         if policy.few == "int4":
             policy = replace(policy, few="int8")
         return self.linear(weight, policy=policy)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ from ninfer.models.hybrid_config import DeltaNetConfig, ExpertsConfig
 from ninfer.models.mtp_head import MtpHead, build_mtp_head
 from ninfer.models.tensor_shapes import EMBEDDING, draft_head_shapes, expected_shapes
 from ninfer.models.transformer import Transformer
+
+if TYPE_CHECKING:
+    from ninfer.kernels.compiled.compiler import Compiler
 
 
 def tiny_config(family: Family = "llama", *, vocab_size: int = 256) -> ModelConfig:
@@ -69,6 +72,7 @@ def random_model(
     dtype: torch.dtype = torch.float32,
     policy: LinearPolicy | None = None,
     has_mtp_head: bool = False,
+    compiler: "Compiler | None" = None,
 ) -> Transformer:
     """Build a model with random weights, equal for equal arguments.
 
@@ -80,8 +84,9 @@ def random_model(
         dtype: bfloat16, float32 or float64.
         policy: kernels of the linear layers; None for plain ones.
         has_mtp_head: of a hybrid family; the other weights are the same without. See `random_mtp_head`.
+        compiler: for policies with a compiled form.
     """
-    options = BuildOptions(dtype, policy or LinearPolicy(), torch.device("cpu"))
+    options = BuildOptions(dtype, policy or LinearPolicy(), torch.device("cpu"), compiler)
     return assemble(config, RandomWeights(config, seed, has_mtp_head=has_mtp_head), options)
 
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ninfer.kernels.compiled.contexts import Contexts
 from ninfer.kernels.kv_pool import KvLayout, KvPool
 from ninfer.kernels.linear import Linear
 from ninfer.kernels.paged_attention import plan_attention
@@ -20,6 +22,9 @@ from ninfer.models.config import ModelConfig
 from ninfer.models.decoder_layer import DecoderLayer
 from ninfer.models.state_plan import StatePlan
 from ninfer.models.step import Step
+
+if TYPE_CHECKING:
+    from ninfer.models.compiled_step import CompiledStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,11 @@ class Transformer:
     """
 
     def __init__(
-        self, config: ModelConfig, weights: TransformerWeights, options: BuildOptions
+        self,
+        config: ModelConfig,
+        weights: TransformerWeights,
+        options: BuildOptions,
+        compiled: "CompiledStep | None" = None,
     ) -> None:
         """Keep the weights.
 
@@ -64,6 +73,7 @@ class Transformer:
             config: shape and constants.
             weights: operators.
             options: how they were built.
+            compiled: for segments of at most `options.policy.max_compiled_rows` rows.
         """
         self.config = config
         num_kv_layers = len(config.attention_layers)
@@ -73,6 +83,7 @@ class Transformer:
         self.linear_policy = options.policy
         self.has_mtp_head = weights.has_mtp_head
         self._weights = weights
+        self._compiled = compiled
         self._activation_dtype = options.activation_dtype
         self._scale = config.head_dim**-0.5
 
@@ -98,6 +109,27 @@ class Transformer:
 
         Changes: the KV slots of the rows, and the segments' state slots. Blocks on a CPU.
         """
+        if self._compiled is None:
+            return self._forward(batch, kv, states)
+        compiled = self._compiled
+        max_rows = self.linear_policy.max_compiled_rows
+        short, long = batch.parted(lambda segment: segment.num_rows <= max_rows)
+        if short is None:
+            return self._forward(batch, kv, states)
+        rotation = rotations(
+            short.batch.positions, self._weights.inverse_frequencies, self._activation_dtype
+        )
+        embedded = self.embed(short.batch.token_ids)
+        contexts = Contexts(short.batch.segments)
+        if long is None:
+            return compiled.forward(embedded, rotation, contexts, kv)
+        others = self._forward(long.batch, kv, states)
+        hidden = torch.empty(len(batch.token_ids), others.shape[1], dtype=others.dtype)
+        hidden[long.rows] = others
+        hidden[short.rows] = compiled.forward(embedded, rotation, contexts, kv)
+        return hidden
+
+    def _forward(self, batch: ForwardBatch, kv: KvPool, states: StatePool | None) -> Tensor:
         weights, dtype = self._weights, self._activation_dtype
         attention = plan_attention(
             kv,
@@ -136,6 +168,8 @@ class Transformer:
         Returns:
             `[num_rows, vocab_size]`, float32 (float64 for a float64 model).
         """
+        if self._compiled is not None:
+            return self._compiled.logits(hidden)
         scores = self._weights.output(hidden)
         return scores.to(torch.promote_types(scores.dtype, torch.float32))
 

@@ -1,0 +1,1 @@
+"""Operations of one decode step, compiled by numba. Optional: everything here has a counterpart in plain torch."""

@@ -1,0 +1,124 @@
+"""Compiled steps of whole models: right numbers, and the same bits whatever runs beside a lane."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from ninfer.kernels.kv_pool import KvPool
+from ninfer.kernels.linear import LinearPolicy
+from ninfer.models.batch import ForwardBatch, Segment
+from ninfer.models.compiling import can_compile
+from ninfer.models.random_model import random_model, tiny_config
+
+pytest.importorskip("numba")
+LENGTHS = [10, 64, 100, 127, 200, 31, 77]
+RUNS = [((4 * lane, 4),) for lane in range(len(LENGTHS))]
+MAX_ROWS = 4
+BIASED = replace(tiny_config(), attention_bias=True, hidden_size=40, vocab_size=250)
+CONFIGS = {"llama": tiny_config(), "qwen3": tiny_config("qwen3"), "biased": BIASED}
+
+
+def compiled_model(compiler, name="llama", form="bf16"):
+    policy = LinearPolicy(many="upcast", compiled=form, max_compiled_rows=MAX_ROWS)
+    return random_model(CONFIGS[name], 1, dtype=torch.bfloat16, policy=policy, compiler=compiler)
+
+
+def prefilled_pool(model):
+    kv = KvPool(model.kv_spec, 4 * len(LENGTHS))
+    for lane, (length, runs) in enumerate(zip(LENGTHS, RUNS, strict=True)):
+        token_ids = [(13 * i + lane) % 250 for i in range(length)]
+        model.forward(ForwardBatch.of(token_ids, [Segment(0, length, 0, runs)]), kv)
+    return kv
+
+
+def logits(model, kv, token_ids, segments):
+    return model.logits(model.forward(ForwardBatch.of(token_ids, segments), kv))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_compiled_step_equals_the_same_in_torch(name, compiler):
+    model = compiled_model(compiler, name)
+    torch_policy = LinearPolicy(many="upcast")
+    reference = random_model(CONFIGS[name], 1, dtype=torch.bfloat16, policy=torch_policy)
+    pools = [prefilled_pool(which) for which in (model, reference)]
+    assert torch.equal(pools[0].kv, pools[1].kv), "prefill is torch's in both"
+    segments, row = [], 0
+    for lane, num_rows in enumerate([1, 3, 1, 2, 4, 1, 1]):
+        segments.append(Segment(row, num_rows, LENGTHS[lane], RUNS[lane]))
+        row += num_rows
+    token_ids = [(7 * i) % 250 for i in range(row)]
+    found, expected = (
+        logits(which, kv, token_ids, segments)
+        for which, kv in zip((model, reference), pools, strict=True)
+    )
+    assert found.shape == expected.shape == (row, CONFIGS[name].vocab_size)
+    # Queries are not rounded to bf16 in a compiled step.
+    torch.testing.assert_close(found, expected, rtol=0, atol=0.05 * float(expected.std()))
+    torch.testing.assert_close(pools[0].kv, pools[1].kv, rtol=0.02, atol=0.05)
+
+
+@pytest.mark.parametrize("form", ["bf16", "int8", "int4"])
+def test_a_lane_has_the_same_bits_alone_and_in_any_batch(form, compiler):
+    model = compiled_model(compiler, "qwen3", form)
+    kv = prefilled_pool(model)
+    alone = [
+        logits(model, kv, [9], [Segment(0, 1, length, runs)])
+        for length, runs in zip(LENGTHS, RUNS, strict=True)
+    ]
+    for num_lanes in range(1, len(LENGTHS) + 1):
+        segments = [Segment(i, 1, LENGTHS[i], RUNS[i]) for i in range(num_lanes)]
+        together = logits(model, kv, [9] * num_lanes, segments)
+        assert torch.equal(together, torch.cat(alone[:num_lanes]))
+
+
+def test_a_lane_has_the_same_bits_beside_a_prompt(compiler):
+    model = compiled_model(compiler)
+    kv = prefilled_pool(model)
+    alone = logits(model, kv, [9], [Segment(0, 1, LENGTHS[2], RUNS[2])])
+    prompt = logits(model, kv, [3] * 20, [Segment(0, 20, 0, RUNS[0])])
+    mixed = [Segment(0, 20, 0, RUNS[0]), Segment(20, 1, LENGTHS[2], RUNS[2])]
+    together = logits(model, kv, [3] * 20 + [9], mixed)
+    assert torch.equal(together[20:], alone)
+    assert torch.equal(together[:20], prompt)
+
+
+def test_guesses_are_verified_with_the_bits_of_single_tokens(compiler):
+    model = compiled_model(compiler)
+    kv = prefilled_pool(model)
+    token_ids = [5, 6, 7, 8]
+    single = torch.cat([
+        logits(model, kv, [token], [Segment(0, 1, LENGTHS[3] + i, RUNS[3])])
+        for i, token in enumerate(token_ids)
+    ])
+    assert torch.equal(logits(model, kv, token_ids, [Segment(0, 4, LENGTHS[3], RUNS[3])]), single)
+
+
+def test_too_few_pages_are_refused_before_anything_is_written(compiler):
+    model = compiled_model(compiler)
+    kv = KvPool(model.kv_spec, 2)
+    with pytest.raises(ValueError, match="64 tokens, 65 are needed"):
+        model.forward(ForwardBatch.of([1], [Segment(0, 1, 64, ((1, 1),))]), kv)
+    short = [Segment(0, 20, 0, ((0, 1),)), Segment(20, 1, 64, ((1, 1),))]
+    with pytest.raises(ValueError, match="64 tokens, 65 are needed"):
+        model.forward(ForwardBatch.of([1] * 21, short), kv)
+    long = [Segment(0, 70, 0, ((0, 1),)), Segment(70, 1, 0, ((1, 1),))]
+    with pytest.raises(ValueError, match="64 tokens, 70 are needed"):
+        model.forward(ForwardBatch.of([1] * 71, long), kv)
+    assert not kv.kv.any()
+
+
+def test_a_step_changes_only_the_slots_of_its_rows(compiler):
+    model = compiled_model(compiler)
+    kv = prefilled_pool(model)
+    before = kv.kv.clone()
+    logits(model, kv, [1, 2, 3, 4], [Segment(0, 1, 64, RUNS[1]), Segment(1, 3, 31, RUNS[5])])
+    changed = (kv.kv != before).flatten(3).any(-1).any(0).any(0).nonzero().flatten().tolist()
+    assert changed == [4 * 64 + 64, 20 * 64 + 31, 20 * 64 + 32, 20 * 64 + 33]
+
+
+def test_which_models_can_be_compiled():
+    assert can_compile(tiny_config(), torch.bfloat16)
+    assert not can_compile(tiny_config(), torch.float32)
+    assert not can_compile(tiny_config("qwen3_5"), torch.bfloat16)
+    assert not can_compile(replace(tiny_config(), head_dim=12), torch.bfloat16)
