@@ -1,6 +1,11 @@
 """Bytes of one tier below the device: what is used, what is promised. Knows nothing about what the bytes are."""
 
+from typing import Final
+
 from ninfer.api.errors import InvariantBroken
+
+FULL_S: Final = 60.0
+"""How long a tier that refused an image counts as full. Then its capacity is tried again."""
 
 
 class ByteLedger:
@@ -25,6 +30,21 @@ class ByteLedger:
         self.reserved_bytes = 0
         self.foreign_bytes = 0
         self.num_images = 0
+        self._nominal_bytes = capacity_bytes
+        self._full_since_s: float | None = None
+
+    def found_full(self, now_s: float) -> None:
+        """Believe that there is no more room than what is used and promised: the tier refused what should have fitted."""
+        self.capacity_bytes = self.used_bytes + self.reserved_bytes
+        self._full_since_s = now_s
+
+    def try_again(self, now_s: float) -> bool:
+        """Believe in the whole capacity again if the tier refused nothing for `FULL_S`; tell whether that is news."""
+        if self._full_since_s is None or now_s - self._full_since_s < FULL_S:
+            return False
+        self.capacity_bytes = self._nominal_bytes
+        self._full_since_s = None
+        return True
 
     @property
     def free_bytes(self) -> int:

@@ -26,6 +26,7 @@ class StepResult:
 
     outcome: str
     message: str = ""
+    is_full: bool = False
 
 
 _DONE = StepResult(outcome="done")
@@ -224,7 +225,8 @@ class MoveSteps:
         for at, put in zip(ready, handle.put(items) if items else [], strict=True):
             if put.status is not PutStatus.STORED:
                 message = f"{handle.name}: {put.status.value} {put.message}".strip()
-                results[at] = StepResult(outcome="target_refused", message=message)
+                is_full = put.status is PutStatus.FULL
+                results[at] = StepResult(outcome="target_refused", message=message, is_full=is_full)
         return results
 
     def _staging(self, moves: "Sequence[Move]") -> list[memoryview]:

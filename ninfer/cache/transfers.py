@@ -62,6 +62,7 @@ class Move:
         status: set by the worker.
         seconds: time the batch took, shared by its moves.
         message: what went wrong.
+        is_full: the target had no room.
     """
 
     key: ImageKey
@@ -74,6 +75,7 @@ class Move:
     status: MoveStatus = MoveStatus.GIVEN_UP
     seconds: float = 0.0
     message: str = ""
+    is_full: bool = False
 
     @property
     def kind(self) -> ImageKind:
@@ -346,6 +348,7 @@ class Transfers:
                 return
             for move, result in zip(batch.moves, results, strict=True):
                 move.status, move.message = MoveStatus(result.outcome), result.message
+                move.is_full = result.is_full
                 move.seconds = seconds
 
     def _count_seconds(self, move: Move, seconds: float) -> None:

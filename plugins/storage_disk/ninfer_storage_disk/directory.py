@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ninfer.api import TierUnavailable
 from ninfer_storage_disk.about import ABOUT
 from ninfer_storage_disk.filelock import locked, try_lock
 from ninfer_storage_disk.files import Files
@@ -126,11 +127,14 @@ class Directory:
             self._files.remove_folder(path)
         return is_unused
 
-    def lock_store(self, path: Path) -> int | None:
-        """Make a store's folder and lock it; None if somebody else has it.
+    def lock_store(self, path: Path) -> int:
+        """Make a store's folder and lock it.
 
         Returns:
             A handle, owned by the caller; closing it unlocks.
+
+        Raises:
+            TierUnavailable: somebody else has it locked.
         """
         while True:
             self._files.make_folder(path)
@@ -140,7 +144,9 @@ class Directory:
                 return handle
             self._files.close(handle)
             if not is_locked:
-                return None
+                raise TierUnavailable(
+                    f"{path} is in use by another process; give each server its own `path` for its disk tier"
+                )
             # Whoever deleted the store had it locked when the file was opened here.
 
 

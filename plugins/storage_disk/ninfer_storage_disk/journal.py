@@ -1,6 +1,7 @@
 """The journal: which images a data file holds. Knows nothing about payloads or the byte cap."""
 
 import contextlib
+import errno
 import logging
 import struct
 import zlib
@@ -66,6 +67,7 @@ class Journal:
         self.live_bytes = 0
         self.has_unsynced_marks = False
         self._has_torn_tail = False
+        self._dead_places: dict[int, list[int]] = {}
 
     @property
     def dead_bytes(self) -> int:
@@ -164,6 +166,29 @@ class Journal:
             self.size_bytes += entry.entry_bytes
             self.live_bytes += entry.entry_bytes
 
+    def reuse(self, entries: Sequence[Entry], *, sync: bool) -> None:
+        """Write entries over dead ones of the same length, for a disk without room to append.
+
+        Raises:
+            OSError: ENOSPC if there are too few; or what the disk says. An entry that was written all the same loses
+                against whatever later takes its blocks.
+        """
+        taken: list[int] = []
+        left = {length: list(places) for length, places in self._dead_places.items()}
+        for entry in entries:
+            places = left.get(entry.entry_bytes)
+            if not places:
+                raise OSError(errno.ENOSPC, "no room for the journal to grow")
+            taken.append(places.pop())
+        for entry, offset in zip(entries, taken, strict=True):
+            self._files.write_at(self._handle, memoryview(encode(entry)), offset)
+        if sync:
+            self.sync()
+        self._dead_places = left
+        for entry, offset in zip(entries, taken, strict=True):
+            entry.offset = offset
+            self.live_bytes += entry.entry_bytes
+
     def repair_tail(self) -> None:
         """Cut off what a failed `append` left. Raises OSError; then no freed block may be used again yet."""
         if self._has_torn_tail:
@@ -174,6 +199,7 @@ class Journal:
         """Make a restart forget an entry. Raises OSError if that cannot be written."""
         self._files.write_at(self._handle, memoryview(DEAD_MAGIC), entry.offset)
         self.live_bytes -= entry.entry_bytes
+        self._dead_places.setdefault(entry.entry_bytes, []).append(entry.offset)
         self.has_unsynced_marks = True
 
     def sync(self) -> None:
@@ -209,6 +235,7 @@ class Journal:
                 self._handle = self._files.open(self._path)
         self.has_unsynced_marks = False
         self._has_torn_tail = False
+        self._dead_places = {}
         self.size_bytes = FILE_HEAD_BYTES
         for entry in entries:
             entry.offset = self.size_bytes

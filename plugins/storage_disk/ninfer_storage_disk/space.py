@@ -14,6 +14,7 @@ from ninfer_storage_disk.directory import (
     Directory,
     charged_journal_bytes,
 )
+from ninfer_storage_disk.events import Events
 from ninfer_storage_disk.files import FULL_ERRORS, Files
 
 FIXED_BYTES: Final = 4 * STEP_BYTES
@@ -40,7 +41,14 @@ class Space:
     """
 
     def __init__(
-        self, files: Files, directory: Directory, own: Path, data: int, *, block_bytes: int
+        self,
+        files: Files,
+        directory: Directory,
+        own: Path,
+        data: int,
+        *,
+        block_bytes: int,
+        events: Events,
     ) -> None:
         """Measure the directory.
 
@@ -50,7 +58,9 @@ class Space:
             own: folder of the store.
             data: handle of its data file, borrowed.
             block_bytes: length of a block.
+            events: counts how often the disk had no room.
         """
+        self._events = events
         self._files = files
         self._directory = directory
         self._own = own
@@ -104,15 +114,26 @@ class Space:
             self._files.truncate(self._data, end * self._block_bytes)
         self.blocks.resize(end)
 
-    def squeeze(self, write: Callable[[], None]) -> None:
-        """Write something; on a full disk once more when the free end of the data file was given back. Raises OSError."""
+    def squeeze(self, *ways: Callable[[], None]) -> None:
+        """Write something in the first of several ways for which a full disk has room.
+
+        If none has, the free end of the data file is given back and the first is tried again. Raises OSError.
+        """
+        for way in ways:
+            with self.maybe_full():
+                way()
+                return
+        self.shrink()
+        ways[0]()
+
+    @contextlib.contextmanager
+    def maybe_full(self) -> Iterator[None]:
+        """Go on behind the `with` if the disk is full."""
         try:
-            write()
+            yield
         except OSError as error:
             if error.errno not in FULL_ERRORS:
                 raise
-            self.shrink()
-            write()
 
     @contextlib.contextmanager
     def journal_growing(self, before: int, after: int) -> Iterator[None]:
@@ -165,7 +186,8 @@ class Space:
                 if not self._admits(num_blocks, journal_bytes):
                     return False
                 self._files.grow(self._data, num_blocks * self._block_bytes)
-        except OSError:
+        except OSError as error:
+            self._events.failure(error)
             return False
         self.blocks.resize(num_blocks)
         return True

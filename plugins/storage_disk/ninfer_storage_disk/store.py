@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from ninfer.api import ImageKey, PutResult, PutStatus, ReadStatus, TierUnavailable
+from ninfer.api import ImageKey, PutResult, PutStatus, ReadStatus
 from ninfer.api.tier import newest_first
 from ninfer_storage_disk.about import NOTHING_KNOWN, About, write_about
 from ninfer_storage_disk.blocks import Run, joined
@@ -31,7 +31,7 @@ from ninfer_storage_disk.directory import (
 )
 from ninfer_storage_disk.entry import Entry, entry_bytes
 from ninfer_storage_disk.events import Events
-from ninfer_storage_disk.files import FULL_ERRORS, Files
+from ninfer_storage_disk.files import Files
 from ninfer_storage_disk.fitting import ByValue, Fitting
 from ninfer_storage_disk.journal import Journal, JournalHead
 from ninfer_storage_disk.recovery import choose_live
@@ -233,12 +233,7 @@ class Store:
         self._finalizer()
 
     def _lock(self) -> None:
-        handle = self._directory.lock_store(self._path)
-        if handle is None:
-            raise TierUnavailable(
-                f"{self._path} is in use by another process; give each server its own `path` for its disk tier"
-            )
-        self._lock_handle = handle
+        self._lock_handle = self._directory.lock_store(self._path)
         self._finalizer = weakref.finalize(self, self._files.close, self._lock_handle)
 
     def _start_over(self) -> None:
@@ -274,7 +269,12 @@ class Store:
             self._files.sync_folder(self._path)
             self._files.sync_folder(self._directory.root)
         self._space = Space(
-            self._files, self._directory, self._path, self._data, block_bytes=self.block_bytes
+            self._files,
+            self._directory,
+            self._path,
+            self._data,
+            block_bytes=self.block_bytes,
+            events=self.events,
         )
         if self._space.blocks.num_blocks > max((r.end for e in entries for r in e.runs), default=0):
             _log.warning("disk_payload_of_no_image path=%s", self._path)
@@ -311,11 +311,8 @@ class Store:
             self._journal.mark_dead(self._unmarked[-1])
             self._space.blocks.give(self._unmarked.pop().runs)
         if self._journal.dead_bytes > max(self._journal.live_bytes, STEP_BYTES):
-            try:
+            with self._space.maybe_full():
                 self._space.squeeze(lambda: self._journal.rewrite(self.entries(), sync=self._sync))
-            except OSError as error:
-                if error.errno not in FULL_ERRORS:
-                    raise
         if self._sync and self._journal.has_unsynced_marks:
             self._journal.sync()
 
@@ -366,7 +363,10 @@ class Store:
             if self._sync:
                 self._files.sync(self._data)
             with self._space.journal_growing(before, after):
-                self._space.squeeze(lambda: self._journal.append(entries, sync=self._sync))
+                self._space.squeeze(
+                    lambda: self._journal.append(entries, sync=self._sync),
+                    lambda: self._journal.reuse(entries, sync=self._sync),
+                )
         except OSError as error:
             for entry in entries:
                 self._space.blocks.give(entry.runs)

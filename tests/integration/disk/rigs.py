@@ -67,6 +67,15 @@ def tokens(seed, num_tokens, vocab=50):
     return [rng.randrange(vocab) for _ in range(num_tokens)]
 
 
+class Leap(SystemClock):
+    """Time that jumps by `ahead_s`."""
+
+    ahead_s = 0.0
+
+    def monotonic_s(self):
+        return super().monotonic_s() + self.ahead_s
+
+
 class Running:
     """One engine on a folder, from its start to its end.
 
