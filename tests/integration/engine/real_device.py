@@ -36,9 +36,20 @@ class RealDevice:
         model: what runs.
         head: its multi-token-prediction head, which gets a KV pool beside the model's; None for none.
         num_slots: state slots besides `num_scratch` for each lane, for a model with state.
+        vocab_size: tokens that may be sampled.
     """
 
-    def __init__(self, model, *, num_pages, num_lanes, num_slots=8, num_scratch=0, head=None):
+    def __init__(
+        self,
+        model,
+        *,
+        num_pages,
+        num_lanes,
+        num_slots=8,
+        num_scratch=0,
+        head=None,
+        vocab_size=VOCAB_SIZE,
+    ):
         self.model = model
         self.pools = {"main": noisy_pool(model.kv_spec, num_pages)}
         if head is not None:
@@ -49,7 +60,7 @@ class RealDevice:
         self.runner = ModelRunner(
             model,
             self.pools,
-            vocab_size=VOCAB_SIZE,
+            vocab_size=vocab_size,
             num_lanes=num_lanes,
             clock=SystemClock(),
             states=self.states,
