@@ -18,6 +18,7 @@ from ninfer.cache.identity import encode_tokens
 from ninfer.cache.store import ContextStore
 from ninfer.cache.tier_space import TierSpace
 from ninfer.core.step import PAGE_SIZE_TOKENS, DeviceLayout
+from ninfer.kernels.compiled.opening import open_compiler
 from ninfer.kernels.linear import Linear
 from ninfer.models.loader import load_model
 from ninfer.models.resolve import resolve_model
@@ -33,7 +34,7 @@ def measure(bench: Bench) -> list[Row]:
     torch.set_num_threads(THREADS)
     rows = [_store_row(bench)]
     for weights, weight_format in (("dense", "plain"), ("int8", "int8"), ("int4", "int4")):
-        weight_bytes, kv_bytes = _sizes(weight_format)
+        weight_bytes, kv_bytes = _sizes(bench, weight_format)
         gc.collect()
         sets = (
             f"model.weights={weights}",
@@ -63,9 +64,10 @@ def measure(bench: Bench) -> list[Row]:
     return rows
 
 
-def _sizes(weight_format) -> tuple[int, int]:
+def _sizes(bench: Bench, weight_format) -> tuple[int, int]:
     """Bytes of the weights, each stored form once, and of the KV."""
-    model = load_model(resolve_model("smollm2"), weight_format=weight_format)
+    compiler = open_compiler(bench.folder / "cache" / "code")
+    model = load_model(resolve_model("smollm2"), weight_format=weight_format, compiler=compiler)
     found = [thing for thing in gc.get_objects() if type(thing) is Linear]
     embedding = model.config.vocab_size * model.config.hidden_size * 2
     weight_bytes = sum(linear.weight_bytes for linear in found) + embedding

@@ -7,18 +7,23 @@ Run it alone: two busy processes on two cores make everything several times slow
 """
 
 import argparse
+import os
+import sys
 import time
 from collections.abc import Callable
 
 import torch
 
+from ninfer.config.cache_dir import user_cache_dir
 from ninfer.core.step import PAGE_SIZE_TOKENS
+from ninfer.kernels.compiled.opening import open_compiler
 from ninfer.kernels.kv_pool import KvPool
 from ninfer.models.batch import ForwardBatch, Segment
 from ninfer.models.loader import load_model
 from ninfer.models.resolve import ModelSource, resolve_model
 from ninfer.models.transformer import Transformer
 
+CODE = user_cache_dir(os.environ, platform=sys.platform) / "code"
 DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
 
 
@@ -33,6 +38,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--prefill", nargs="*", type=int, default=[512, 2048])
     parser.add_argument("--chunk", type=int, default=512)
+    parser.add_argument("--torch-only", action="store_true", help="no compiled steps")
     parser.add_argument("--transformers", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -42,7 +48,10 @@ def main() -> None:
         return
     for weight_format in args.formats:
         start = time.perf_counter()
-        model = load_model(source, dtype=DTYPES[args.dtype], weight_format=weight_format)
+        compiler = None if args.torch_only else open_compiler(CODE)
+        model = load_model(
+            source, dtype=DTYPES[args.dtype], weight_format=weight_format, compiler=compiler
+        )
         print(f"{weight_format}: load {time.perf_counter() - start:.1f} s, {model.linear_policy}")
         for lanes in args.lanes:
             best, step_s = decode_step_s(model, lanes, args.context, args.steps)

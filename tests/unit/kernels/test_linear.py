@@ -94,6 +94,21 @@ def test_full_precision_is_never_packed(dtype):
     assert calibrate("int4", 64, 64, dtype=dtype, seconds=lambda: 0.0) == LinearPolicy()
 
 
+class CostlyKernel:
+    """In place of a compiled product: takes what it is told to."""
+
+    def __init__(self, clock, cost):
+        self._clock = clock
+        self._cost = cost
+
+    def __call__(self, *_args, **_named):
+        return self._multiply
+
+    def _multiply(self, x):
+        self._clock.now += self._cost(x.shape[0])
+        return x
+
+
 class FakeTime:
     """A clock that advances by the cost of the kernel called since the last reading."""
 
@@ -139,6 +154,43 @@ def test_calibration_prefers_plain_weights_where_bf16_is_fast(monkeypatch):
     clock = FakeTime(monkeypatch, costs)
     policy = calibrate("plain", 64, 64, dtype=torch.bfloat16, seconds=clock)
     assert policy == LinearPolicy(few="half", max_few_rows=0, many="plain")
+
+
+@needs_half
+@pytest.mark.parametrize("weight_format", ["plain", "int4"])
+@pytest.mark.parametrize(
+    ("cost", "max_rows"),
+    [(lambda n: 0.2 * n, 4), (lambda n: 0.01 * n, 16), (lambda n: 5.0 * n, 0)],
+)
+def test_compiled_steps_take_the_rows_for_which_they_are_as_fast(
+    monkeypatch, weight_format, cost, max_rows
+):
+    pytest.importorskip("numba")
+    costs = {
+        "plain": lambda n: 2.0 * n,
+        "half": lambda n: 1.0,
+        "int4": lambda n: 0.8 if n == 1 else 9.0,
+    }
+    clock = FakeTime(monkeypatch, costs)
+    kernel = CostlyKernel(clock, cost)
+    monkeypatch.setattr("ninfer.kernels.compiled.panel_kernel.PanelKernel", kernel)
+    shape = {"dtype": torch.bfloat16, "seconds": clock}
+    policy = calibrate(weight_format, 64, 64, compiler=object(), **shape)
+    if max_rows:
+        form = {"plain": "bf16"}.get(weight_format, weight_format)
+        assert policy == LinearPolicy(many="half", compiled=form, max_compiled_rows=max_rows)
+    else:
+        assert policy == calibrate(weight_format, 64, 64, **shape)
+
+
+def test_a_layer_for_compiled_steps_alone_still_multiplies():
+    dense = bf16_weight(40, 64)
+    linear = Linear(
+        Weight(dense), None, policy=LinearPolicy(many=None, compiled="bf16"), dtype=torch.bfloat16
+    )
+    x = torch.randn(3, 64, generator=torch.Generator().manual_seed(1))
+    assert relative_error(linear(x), x.double() @ dense.double().t()) < 1e-6
+    assert linear.weight_bytes == 48 * 64 * 2
 
 
 def test_calibration_measures_few_and_many_rows():

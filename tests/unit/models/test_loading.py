@@ -278,3 +278,40 @@ def test_packed_weights_change_results_only_slightly():
         policy = LinearPolicy(few=name, max_few_rows=32, many="plain")
         packed = logits(random_model(config, 3, dtype=torch.bfloat16, policy=policy))
         assert (packed - exact).norm() / exact.norm() < 0.05
+
+
+class NoCompiler:
+    """A compiler that numba lets down: at once, or after some operations."""
+
+    def __init__(self, compiler, num_working):
+        self._compiler = compiler
+        self._num_left = num_working
+
+    def op(self, function):
+        self._num_left -= 1
+        if self._num_left < 0:
+            raise NotImplementedError("no code for this processor")
+        return self._compiler.op(function)
+
+    def walk(self):
+        return self._compiler.walk()
+
+
+@pytest.mark.parametrize("num_working", [0, 3])
+def test_what_cannot_be_compiled_is_computed_by_torch(tmp_path, compiler, num_working):
+    path = tmp_path / "m.gguf"
+    write_gguf(path, gguf_config("llama"))
+    source = ModelSource("gguf", path, "tiny")
+    policy = None if num_working == 0 else LinearPolicy(compiled="bf16", max_compiled_rows=4)
+    broken = NoCompiler(compiler, num_working)
+    model = load_model(source, dtype=torch.bfloat16, policy=policy, compiler=broken)
+    assert model.linear_policy.compiled is None
+    assert logits(model).isfinite().all()
+
+
+def test_a_policy_for_compiled_steps_is_chosen_anew_without_a_compiler(tmp_path):
+    path = tmp_path / "m.gguf"
+    write_gguf(path, gguf_config("llama"))
+    policy = LinearPolicy(compiled="bf16", max_compiled_rows=4)
+    model = load_model(ModelSource("gguf", path, "tiny"), dtype=torch.bfloat16, policy=policy)
+    assert model.linear_policy.compiled is None
