@@ -18,6 +18,7 @@ from ninfer.config.settings import Settings
 from ninfer.core.step import PAGE_SIZE_TOKENS
 from ninfer.engine.engine import EngineLoop, EngineParts
 from ninfer.engine.fingerprint import fingerprint
+from ninfer.engine.garbage import without_collections
 from ninfer.engine.model_access import LoadedModelAccess
 from ninfer.engine.open_device import Device, open_device
 from ninfer.engine.open_plugins import PluginOpener
@@ -154,7 +155,8 @@ def _assemble(
         drafter="mtp" if "draft" in device.pools else "",
     )
     host = HostMemory(model.model.device)
-    handles = opener.tiers(device.runner.layout, name, host, model_name=model.name)
+    with without_collections():
+        handles = opener.tiers(device.runner.layout, name, host, model_name=model.name)
     spaces = [
         TierSpace(
             name=handle.name,
@@ -195,7 +197,8 @@ def _assemble(
         retention=limits,
     )
     for tier, handle in enumerate(handles, start=1):
-        found = recover(store, handle, tier)
+        with without_collections():
+            found = recover(store, handle, tier)
         manager.shared.take(tier, found.left)
         if found.num_kept or found.num_dropped:
             _log.info(
