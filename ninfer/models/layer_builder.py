@@ -28,8 +28,23 @@ from ninfer.models.weight_file import WeightFile, has_fused_experts
 class LayerBuilder:
     """Reads a layer's tensors and makes its operators. Thread-safe: keeps nothing between calls."""
 
-    def __init__(self, config: ModelConfig, file: WeightFile, options: BuildOptions) -> None:
-        """Remember where tensors come from."""
+    def __init__(
+        self,
+        config: ModelConfig,
+        file: WeightFile,
+        options: BuildOptions,
+        *,
+        kv_dtype: torch.dtype | None = None,
+    ) -> None:
+        """Remember where tensors come from.
+
+        Args:
+            config: the model.
+            file: has its tensors.
+            options: how they are held.
+            kv_dtype: element type of the KV pool; None for that of the weights.
+        """
+        self._kv_dtype = kv_dtype or options.dtype
         self._config = config
         self._file = file
         self._options = options
@@ -91,7 +106,7 @@ class LayerBuilder:
                 file.read_tensor(prefix + "o_proj.bias") if config.attention_bias else None,
             ),
         )
-        return Attention(index, config, weights, kv_dtype=self._options.dtype)
+        return Attention(index, config, weights, kv_dtype=self._kv_dtype)
 
     def _attention_input(self, prefix: str) -> Linear:
         """Fuse the projections to queries, keys, values, gates; queries and keys become interleaved heads."""

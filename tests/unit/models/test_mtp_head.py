@@ -9,6 +9,7 @@ from torch.nn.functional import linear
 from ninfer.api import LaneRows
 from ninfer.api.errors import ModelError
 from ninfer.kernels.kv_pool import KvPool
+from ninfer.models import mtp_head
 from ninfer.models.build_options import BuildOptions
 from ninfer.models.config import HYBRID_FAMILIES
 from ninfer.models.mtp_head import build_mtp_head
@@ -175,6 +176,24 @@ def test_position_0_is_never_looked_at():
     assert torch.equal(before, head.extend([rows(0, 1, token_ids)], hidden))
     with pytest.raises(ValueError, match="position 0"):
         head.extend([rows(0, 0, token_ids)], hidden)
+
+
+@families
+@pytest.mark.parametrize("max_unpacked", [0, mtp_head.MAX_UNPACKED_WEIGHTS])
+def test_the_head_of_a_bf16_model_keeps_bf16_kv_however_it_is_held(
+    family, max_unpacked, monkeypatch
+):
+    monkeypatch.setattr(mtp_head, "MAX_UNPACKED_WEIGHTS", max_unpacked)
+    _, exact = make(family)
+    model = random_model(tiny_config(family), SEED, dtype=torch.bfloat16, has_mtp_head=True)
+    head = random_mtp_head(model, SEED)
+    assert head.kv_spec.dtype == torch.bfloat16
+    head.bind(KvPool(head.kv_spec, 8))
+    token_ids, hidden = inputs(model.config, 70)
+    expected = exact.extend([rows(0, 1, token_ids)], hidden)
+    found = head.extend([rows(0, 1, token_ids)], hidden.float())
+    alike = torch.nn.functional.cosine_similarity(found.double(), expected)
+    assert alike.min() > 0.99
 
 
 @pytest.mark.parametrize(
