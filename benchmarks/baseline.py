@@ -22,12 +22,15 @@ class Baseline:
 
     Args:
         dtype: of weights and arithmetic.
+        model: name or folder of the model.
         threads: CPU threads of torch.
     """
 
-    def __init__(self, dtype: str = "bfloat16", *, threads: int = THREADS) -> None:
+    def __init__(
+        self, dtype: str = "bfloat16", *, model: str = "smollm2", threads: int = THREADS
+    ) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.baseline", dtype, str(threads)],
+            [sys.executable, "-m", "benchmarks.baseline", dtype, model, str(threads)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -82,16 +85,19 @@ def main() -> None:
     from ninfer.models.resolve import resolve_model
 
     dtype: torch.dtype = getattr(torch, sys.argv[1])
-    torch.set_num_threads(int(sys.argv[2]))
+    torch.set_num_threads(int(sys.argv[3]))
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    source = resolve_model("smollm2")
-    model = AutoModelForCausalLM.from_pretrained(
-        source.path.parent,
-        gguf_file=source.path.name,
-        dtype=dtype,
-        quantization_config=GgufConfig(dequantize=True),
-    )
+    source = resolve_model(sys.argv[2])
+    if source.kind == "gguf":
+        model = AutoModelForCausalLM.from_pretrained(
+            source.path.parent,
+            gguf_file=source.path.name,
+            dtype=dtype,
+            quantization_config=GgufConfig(dequantize=True),
+        )
+    else:
+        model = AutoModelForCausalLM.from_pretrained(source.path, dtype=dtype)
 
     class Times(BaseStreamer):
         def __init__(self) -> None:

@@ -51,12 +51,12 @@ def measure(bench: Bench) -> list[Row]:
                 prompts = [random_ids(PROMPT_TOKENS, 1000 * turn + n) for n in range(max(LANES))]
                 token_s = baseline.decode_s(prompts[0], num_new)
                 if turn:
-                    rates["transformers", 1].append(_rate([token_s]))
+                    rates["transformers", 1].append(rate([token_s]))
                 for lanes in LANES:
                     calls, share = _together(engine, prompts[:lanes], num_new, model_time)
                     engine.settle(0.1)
                     if turn:
-                        rates[name, lanes].append(_rate([call.token_s for call in calls]))
+                        rates[name, lanes].append(rate([call.token_s for call in calls]))
                         if lanes == 1:
                             shares[name].append(share)
             engine.close()
@@ -99,7 +99,7 @@ def _together(
     )
 
 
-def _rate(lanes: list[list[float]]) -> float:
+def rate(lanes: list[list[float]]) -> float:
     """Tokens per second while all lanes decode: from the last first token to the first last token."""
     start_s = max(times[0] for times in lanes)
     end_s = min(times[-1] for times in lanes)
@@ -139,7 +139,7 @@ def _float32(num_new: int, rounds: int) -> list[float]:
     """What `transformers` does in float32: on a CPU that multiplies bf16 slowly, its better choice."""
     with Baseline("float32") as baseline:
         prompt = random_ids(PROMPT_TOKENS, 1)
-        return [_rate([baseline.decode_s(prompt, num_new)]) for _ in range(rounds + 1)][1:]
+        return [rate([baseline.decode_s(prompt, num_new)]) for _ in range(rounds + 1)][1:]
 
 
 def _float32_row(rates: dict[tuple[str, int], list[float]]) -> Row:
