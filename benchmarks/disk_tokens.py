@@ -121,8 +121,10 @@ def _measure(bench: Bench, model: str, context_tokens: int, num_ids: int) -> lis
 def _rows(model: str, turns: list[Turn], calls: dict[str, list[Call]], moved) -> list[Row]:
     copying, whole = [], {mode: [] for mode in MODES}
     everything = [call for found in calls.values() for call in found]
+    from_device = [call for call in calls["device"] if not _restored_bytes(call)]
+    own_calls = {"quiet": [], "disk": calls["disk"], "device": from_device}
     for turn in turns:
-        own = calls[turn.mode]
+        own = own_calls[turn.mode]
         for begin_s, end_s in pairwise(turn.token_s):
             around = [
                 call
@@ -130,15 +132,18 @@ def _rows(model: str, turns: list[Turn], calls: dict[str, list[Call]], moved) ->
                 if call.submitted_s < end_s and call.finished_s > begin_s + SAME_STEP_S
             ]
             if any(call not in own for call in around):
-                continue  # a request of the turn before is still at it
+                continue  # a request of the turn before is still at it, or its context is not back yet
             whole[turn.mode].append(end_s - begin_s)
             is_computing = any(call.started_s < end_s for call in around)
             if turn.mode == "disk" and around and not is_computing:
                 copying.append(end_s - begin_s)
-    restored = sum(sum(call.stats.restored_bytes.values()) for call in calls["disk"])
+    restored = sum(map(_restored_bytes, calls["disk"]))
     written = next(v for k, v in moved.items() if "written_bytes" in k)
-    if not restored or any(sum(c.stats.restored_bytes.values()) for c in calls["device"]):
-        raise RuntimeError("the turns are not what they should be: nothing restored, or too much")
+    if not restored or not from_device or not copying:
+        raise RuntimeError(
+            f"{restored} B restored, {len(from_device)} requests served from the device, "
+            f"{len(copying)} intervals with copies: the turns are not what they should be"
+        )
     note = (
         f"{len(calls['disk'])} requests restored {restored / 1e6:,.0f} MB, "
         f"{written / 1e6:,.0f} MB were spilled; {len(turns)} turns"
@@ -163,3 +168,7 @@ def _rows(model: str, turns: list[Turn], calls: dict[str, list[Call]], moved) ->
         )
         for what, ours, reference, against in pairs
     ]
+
+
+def _restored_bytes(call: Call) -> int:
+    return sum(call.stats.restored_bytes.values())

@@ -80,7 +80,9 @@ class _Contexts:
                 engine__kv_capacity=self._capacity,
             )
         )
-        engine.ask(random_ids(100, 1), 2, is_cached=False)  # the first step of a process is slow
+        engine.ask(
+            random_ids(100, 1, below=self._num_ids), 2, is_cached=False
+        )  # the first step of a process is slow
         return engine
 
     def _hit(self, engine: Served, num_tokens: int, way: str) -> None:

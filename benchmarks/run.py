@@ -39,7 +39,7 @@ SPEED = (
     "hybrid_mtp",
     "hybrid_ttft",
 )
-DISK = ("disk_bandwidth", "disk_tokens", "disk_ttft")
+DISK = ("disk_bandwidth", "disk_tokens", "disk_ttft", "disk_startup")
 SUITES = {"speed": SPEED, "disk": DISK}
 FAMILIES = (*SPEED, *DISK)
 JUDGED = {"disk"}
