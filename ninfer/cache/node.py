@@ -45,6 +45,7 @@ class StoredObject:
         is_gone: no longer in the tree; replicas still leased are freed by their last release.
         retain_s: how far away a use moves the deadline until which it is retained, 0.0 if it is not.
         retain_until_s: the deadline, monotonic seconds.
+        promised_bytes: what it counts among all that is promised until its deadline, 0 if it is not retained.
         strict_tier: tier with room set aside for it until the deadline, DEVICE for none.
         strict_bytes: that room.
     """
@@ -55,6 +56,7 @@ class StoredObject:
         "last_use_index",
         "last_use_s",
         "num_uses",
+        "promised_bytes",
         "replicas",
         "retain_s",
         "retain_until_s",
@@ -73,6 +75,7 @@ class StoredObject:
         self.is_gone = False
         self.retain_s = 0.0
         self.retain_until_s = 0.0
+        self.promised_bytes = 0
         self.strict_tier = DEVICE
         self.strict_bytes = 0
 

@@ -40,7 +40,7 @@ def ordinary(value: float) -> float:
 class Retentions:
     """Deadlines and budgets.
 
-    Invariants (see `check`): for every tier, protected_bytes = sum of `protected_bytes` of its replicas + sum of
+    Invariants (see `check`): `promised_bytes` = sum over all retained objects; for every tier, protected_bytes = sum of `protected_bytes` of its replicas + sum of
     `strict_bytes` of the objects that have room set aside there, and is at most its budget.
 
     Args:
@@ -59,6 +59,8 @@ class Retentions:
         """Start with nothing retained."""
         self.budgets = tuple(int(share * capacity) for capacity in capacities)
         self.protected_bytes = [0] * len(self.budgets)
+        self.promised_bytes = 0
+        self._home = self.budgets.index(max(self.budgets))
         self.num_granted = 0
         self.num_refused = 0
         self.num_expired = 0
@@ -99,18 +101,34 @@ class Retentions:
             now_s: monotonic seconds.
 
         Returns:
-            False if no tier has the budget for all of it: then what does not fit stays ordinary.
+            False if that is more than can be promised. Then only what was retained before is retained for longer.
         """
-        is_granted = any(self.has_room(path, tier) for tier in range(len(self.budgets)))
+        is_granted = self._can_promise(path)
         for stored in path:
+            if is_granted:
+                self._promise(stored)
+            if not stored.promised_bytes:
+                continue
             stored.retain_s = max(stored.retain_s, seconds)
             stored.retain_until_s = max(stored.retain_until_s, now_s + seconds)
             for tier in range(len(self.budgets)):
                 self.settle(stored, tier)
-        heappush(self._ends, (end.retain_until_s, next(self._numbers), end))
+            if isinstance(stored, PageNode):
+                end = stored
+        if end.promised_bytes:
+            heappush(self._ends, (end.retain_until_s, next(self._numbers), end))
         self.num_granted += is_granted
         self.num_refused += not is_granted
         return is_granted
+
+    def _can_promise(self, path: Sequence[StoredObject]) -> bool:
+        missing = sum(self._bytes_on(s, self._home) for s in path if not s.promised_bytes)
+        return self.promised_bytes + missing <= self.budgets[self._home]
+
+    def _promise(self, stored: StoredObject) -> None:
+        if not stored.promised_bytes:
+            stored.promised_bytes = self._bytes_on(stored, self._home)
+            self.promised_bytes += stored.promised_bytes
 
     def retain_strictly(
         self,
@@ -135,7 +153,7 @@ class Retentions:
         """
         bytes_there = {tier: [self._bytes_on(s, tier) for s in path] for tier in tiers}
         tier = next((t for t in tiers if self._can_set_aside(path, t, bytes_there[t])), None)
-        if tier is None or not self.has_room(path, DEVICE):
+        if tier is None or not self.has_room(path, DEVICE) or not self._can_promise(path):
             self.num_refused += 1
             return None
         self.retain(path, end, seconds=seconds, now_s=now_s)
@@ -159,11 +177,13 @@ class Retentions:
         """Go on with the deadline that an object of an earlier process has; its head is retained as long."""
         if not stored.retain_s:
             return
+        self._promise(stored)
         end = page_of(stored)
         at: PageNode | None = end if end is not stored else end.parent
         while at is not None and not at.is_root:
             if at.retain_until_s >= stored.retain_until_s - _CLOCK_JITTER_S:
                 break
+            self._promise(at)
             at.retain_s = max(at.retain_s, stored.retain_s)
             at.retain_until_s = stored.retain_until_s
             for tier in range(len(self.budgets)):
@@ -174,6 +194,7 @@ class Retentions:
     def inherit(self, node: PageNode, tail: PageNode) -> None:
         """A longer page takes the place of a retained tail."""
         if tail.retain_s:
+            self._promise(node)
             node.retain_s = max(node.retain_s, tail.retain_s)
             node.retain_until_s = max(node.retain_until_s, tail.retain_until_s)
             for tier in range(len(self.budgets)):
@@ -210,6 +231,12 @@ class Retentions:
             self.protected_bytes[stored.strict_tier] -= stored.strict_bytes
             stored.strict_tier, stored.strict_bytes = DEVICE, 0
 
+    def forget(self, stored: StoredObject) -> None:
+        """Give back what is set aside and promised for an object: it is gone, or its deadline passed."""
+        self.release_strict(stored)
+        self.promised_bytes -= stored.promised_bytes
+        stored.promised_bytes = 0
+
     def expired(self, now_s: float) -> list[StoredObject]:
         """Return the objects whose deadline passed, ordinary again; the store values them anew.
 
@@ -233,7 +260,7 @@ class Retentions:
 
     def _end(self, stored: StoredObject) -> None:
         stored.retain_s, stored.retain_until_s = 0.0, 0.0
-        self.release_strict(stored)
+        self.forget(stored)
         for tier in range(len(self.budgets)):
             self.release(stored, tier)
 
@@ -242,7 +269,9 @@ class Retentions:
     def check(self, objects: Sequence[StoredObject]) -> list[str]:
         """Return a sentence for each equation that does not hold, given everything in the tree or leased."""
         sums = [0] * len(self.budgets)
+        promised = 0
         for stored in objects:
+            promised += stored.promised_bytes
             if stored.strict_tier != DEVICE:
                 sums[stored.strict_tier] += stored.strict_bytes
             for tier, replica in enumerate(stored.replicas):
@@ -259,4 +288,8 @@ class Retentions:
             )
             if counted > budget
         ]
+        if promised != self.promised_bytes:
+            problems.append(
+                f"{self.promised_bytes} bytes count as promised, objects sum to {promised}"
+            )
         return problems

@@ -344,7 +344,7 @@ class ContextStore:
     def _retire(self, stored: StoredObject) -> None:
         stored.is_gone = True
         self.ghosts.remember(stored)
-        self.retentions.release_strict(stored)
+        self.retentions.forget(stored)
         for tier, replica in enumerate(stored.replicas):
             if replica is None:
                 continue
