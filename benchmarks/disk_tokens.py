@@ -146,7 +146,7 @@ def _rows(model: str, turns: list[Turn], calls: dict[str, list[Call]], moved) ->
         )
     note = (
         f"{len(calls['disk'])} requests restored {restored / 1e6:,.0f} MB, "
-        f"{written / 1e6:,.0f} MB were spilled; {len(turns)} turns"
+        f"{written / 1e6:,.1f} MB were spilled; {len(turns)} turns"
     )
     raw = {"intervals_s": whole, "copying_s": copying, "tier_metrics": moved}
     pairs = (
