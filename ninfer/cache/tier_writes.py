@@ -16,7 +16,7 @@ from ninfer.cache.tier_space import WriteFilter, WriteRules
 from ninfer.cache.write_budget import WriteBudget
 
 IDLE_S: Final = 300.0
-"""Idle time that an object which nobody came back to counts with. See docs/decisions/0007."""
+"""Idle time that an object which nobody came back to counts with. See docs/decisions/0008."""
 
 
 class Admission(StrEnum):

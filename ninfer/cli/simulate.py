@@ -8,15 +8,16 @@ from typing import Annotated, Any, Final
 import typer
 
 from ninfer.api import ConfigError, PolicyProvider
+from ninfer.cache.tier_space import WriteFilter, WriteRules
 from ninfer.cli.exit_codes import errors_for_people
 from ninfer.cli.output import print_table, progress
-from ninfer.config.quantities import parse_bytes
+from ninfer.config.quantities import parse_bytes, parse_duration_s
 from ninfer.plugins import PluginCatalog
 from ninfer.simulate.capacity import parse_blocks
 from ninfer.simulate.costs import Costs, with_calibration
 from ninfer.simulate.plot import plot, require_matplotlib
-from ninfer.simulate.replay import TIER_NAMES
-from ninfer.simulate.report import header, rows, to_data
+from ninfer.simulate.replay import TIER_NAMES, ReplayOptions
+from ninfer.simulate.report import header, remarks, rows, to_data
 from ninfer.simulate.study import Study, study
 from ninfer.simulate.trace import MOONCAKE_BLOCK_TOKENS, Trace, read_trace
 
@@ -46,6 +47,15 @@ def simulate(  # noqa: PLR0913 - one parameter per flag
     prefill_speed: Annotated[
         float, typer.Option(help="Prefill at the start of a prompt. Unit: tokens per second.")
     ] = 1 / Costs().seconds_per_token,
+    retention: Annotated[
+        str, typer.Option(help='Every request asks that its context stays so long ("300s").')
+    ] = "0s",
+    admit: Annotated[
+        WriteFilter, typer.Option(help="What one-time contexts displace on the slowest tier.")
+    ] = WriteFilter.ALL,
+    max_write_per_day: Annotated[
+        str, typer.Option(help="Most bytes written to the slowest tier in 24 hours.")
+    ] = "0B",
     calibration: Annotated[
         Path | None, typer.Option(help="Speeds that the policy costmodel of a server measured.")
     ] = None,
@@ -71,8 +81,11 @@ def simulate(  # noqa: PLR0913 - one parameter per flag
         costs = _costs(bytes_per_token, prefill_speed, calibration)
         trace = read_trace(trace_file, block_tokens)
         sizes = _sizes(trace, costs, (device, host, disk), capacities)
-        studies = _run(trace, providers, sizes, costs)
+        setup = _setup(retention, admit, max_write_per_day)
+        studies = _run(trace, providers, sizes, costs, setup)
         print_table(header(len(sizes[0])), rows(studies))
+        for line in remarks(studies):
+            typer.echo(line)
         if json_file is not None:
             _write(json_file, json.dumps(to_data(trace, costs, studies), indent=1))
         if plot_file is not None:
@@ -128,10 +141,26 @@ def _run(
     providers: list[PolicyProvider[Any]],
     sizes: list[tuple[int, ...]],
     costs: Costs,
+    setup: ReplayOptions,
 ) -> list[Study]:
     num_steps = len(trace.requests) * len(providers) * len(sizes)
     with progress(f"replaying {trace.name}", num_steps) as advanced:
-        return [study(trace, providers, capacities, costs, advanced) for capacities in sizes]
+        return [
+            study(trace, providers, capacities, costs, advanced, setup=setup)
+            for capacities in sizes
+        ]
+
+
+def _setup(retention: str, admit: WriteFilter, max_write_per_day: str) -> ReplayOptions:
+    try:
+        seconds = parse_duration_s(retention)
+    except ValueError as error:
+        raise ConfigError(f"--retention: {error}") from error
+    try:
+        rules = WriteRules(filter=admit, max_bytes_per_day=parse_bytes(max_write_per_day))
+    except ValueError as error:
+        raise ConfigError(f"--max-write-per-day: {error}") from error
+    return ReplayOptions(retention_s=seconds, rules=rules)
 
 
 def _write(path: Path, text: str) -> None:

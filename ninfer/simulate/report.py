@@ -1,6 +1,7 @@
 """Studies as rows of a table and as JSON. Knows nothing about how they came about."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Final
 
 from ninfer.simulate.costs import Costs
@@ -54,6 +55,26 @@ def _row(result: ReplayResult) -> tuple[str, ...]:
     )
 
 
+def remarks(studies: Sequence[Study]) -> list[str]:
+    """Return a sentence for each result about what was promised, and what the slowest tier did not take."""
+    found = []
+    for study in studies:
+        sizes = "+".join(f"{blocks:,}" for blocks in study.capacities)
+        for result in study.results:
+            name = f"{sizes} {result.policy}:"
+            if (kept := result.kept) is not None:
+                found.append(
+                    f"{name} {kept.num_granted:,} contexts retained, {kept.num_refused:,} refused; "
+                    f"{kept.num_lost_blocks:,} of {kept.num_blocks:,} promised blocks were lost"
+                )
+            if result.num_one_time or result.num_over_budget:
+                found.append(
+                    f"{name} not written to the slowest tier: {result.num_one_time:,} blocks that "
+                    f"nobody came back to, {result.num_over_budget:,} over budget"
+                )
+    return found
+
+
 def to_data(trace: Trace, costs: Costs, studies: Sequence[Study]) -> dict[str, object]:
     """Return everything as JSON data."""
     return {
@@ -95,6 +116,8 @@ def _result_data(result: ReplayResult) -> dict[str, object]:
         "prefill_s": result.prefill_s,
         "saved_s": result.saved_s,
         "restore_s": result.restore_s,
+        "retention": None if result.kept is None else asdict(result.kept),
+        "unwritten": {"one_time": result.num_one_time, "over_budget": result.num_over_budget},
         "moved": {
             f"{TIER_NAMES[source]}>{TIER_NAMES[target]}": {
                 "num_images": moved.num_images,

@@ -7,7 +7,7 @@ from typing import Any
 from ninfer.api import PolicyProvider
 from ninfer.simulate.belady import belady_hits
 from ninfer.simulate.costs import Costs
-from ninfer.simulate.replay import ReplayResult, replay
+from ninfer.simulate.replay import ReplayOptions, ReplayResult, replay
 from ninfer.simulate.trace import Trace
 
 
@@ -49,6 +49,8 @@ def study(
     capacities: Sequence[int],
     costs: Costs,
     advanced: Callable[[int], None] = lambda _count: None,
+    *,
+    setup: ReplayOptions | None = None,
 ) -> Study:
     """Replay a trace with each policy.
 
@@ -58,9 +60,11 @@ def study(
         capacities: blocks per tier, device first.
         costs: of the model on the machine.
         advanced: told how many requests were just served, by any policy.
+        setup: retention and write rules; None for neither.
     """
     results = [
-        replay(trace, provider, capacities, costs, advanced=advanced) for provider in providers
+        replay(trace, provider, capacities, costs, setup=setup, advanced=advanced)
+        for provider in providers
     ]
     optima = [optimum(trace, sum(capacities[: at + 1]), costs) for at in range(len(capacities))]
     return Study(capacities=tuple(capacities), results=tuple(results), optima=tuple(optima))
