@@ -7,8 +7,6 @@ same counts must not fit when guesses are accepted wrongly, in each of the usual
 from collections import Counter
 
 import pytest
-import torch
-from ninfer_spec_mtp.decoder import MtpDecoder
 
 from ninfer.core.sampling import SamplingParams
 from ninfer.exec import runner as runner_module
@@ -16,12 +14,8 @@ from ninfer.exec.verify import Verification, verify
 from ninfer.kernels.kv_pool import KvPool
 from ninfer.kernels.state_pool import StatePool
 from ninfer.models.batch import ForwardBatch, Segment
-from ninfer.models.loader import load_model, load_mtp_head
-from ninfer.models.resolve import resolve_model
 from ninfer.testing.chi_square import chi_square_limit, chi_square_of
-from ninfer.text.tokenizer import Tokenizer
-from tests.fakes.harness import Harness
-from tests.integration.engine.real_device import RealDevice
+from tests.integration.engine.trained_engine import TrainedModel
 
 NUM_LANES = 50
 NUM_ROUNDS = 8
@@ -36,16 +30,12 @@ Please write a short story. It should have a fox in it.<|im_end|>
 The user wants a story. I take"""
 
 
-class Trained:
-    """The model, its head and a prompt after which it is not sure what to say."""
+class Sampled(TrainedModel):
+    """The model after a prompt of which it is not sure how to go on."""
 
     def __init__(self):
-        source = resolve_model("tiny-hybrid")
-        self.model = load_model(source, dtype=torch.float32)
-        self.head = load_mtp_head(source, self.model)
-        tokenizer = Tokenizer.from_path(source.path)
-        self.prompt = tokenizer.encode(PROMPT, add_special=False)
-        self.vocab_size = tokenizer.vocab_size
+        super().__init__()
+        self.prompt = self.encode(PROMPT)
 
     def expected(self, temperature):
         """Probability of every answer: of each token among the TOP_K best, softmax of logits by temperature."""
@@ -76,25 +66,11 @@ class Trained:
 
     def sample(self, temperature):
         """Answers of an engine with MTP, by how often they came; and how many guesses were made and accepted."""
-        device = RealDevice(
-            self.model,
+        harness = self.open(
+            num_lanes=NUM_LANES,
             num_pages=2 * NUM_LANES,
-            num_lanes=NUM_LANES,
             num_slots=2 * NUM_LANES,
-            num_scratch=NUM_DRAFTS,
-            head=self.head,
-            vocab_size=self.vocab_size,
-        )
-        decoder = MtpDecoder(self.head, max_tokens=NUM_DRAFTS)
-        device.runner.follow = decoder.follow
-        harness = Harness(
-            device=device,
-            num_lanes=NUM_LANES,
             draft_tokens=NUM_DRAFTS,
-            decoder=decoder,
-            chunk=4096,
-            shared_chunk=4096,
-            checks=False,
         )
         counts, drafted, accepted = Counter(), 0, 0
         for number in range(NUM_ROUNDS):
@@ -128,7 +104,7 @@ class Trained:
 
 @pytest.fixture(scope="module")
 def trained():
-    return Trained()
+    return Sampled()
 
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
