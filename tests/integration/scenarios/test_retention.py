@@ -97,6 +97,22 @@ def test_what_is_over_budget_degrades_softly_and_says_so():
     harness.close()
 
 
+@pytest.mark.parametrize("tiers", [(8, 24), (16,), (8, 16, 12)])
+@pytest.mark.parametrize("has_state", [False, True])
+def test_the_room_of_one_tier_is_promised_once_wherever_contexts_are_now(tiers, has_state):
+    harness = engine(tiers, has_state=has_state, num_slots=8 if has_state else 0)
+    granted = []
+    for number in range(12):
+        stats = harness.ask(prompt_of(number), 2, keep=soft(1000.0)).finished.stats
+        granted += [number] * (stats.retention_s > 0)
+        press(harness, 100 + 3 * number, 1)
+    assert 1 <= len(granted) < 12
+    press(harness, 200, 20)
+    assert [cached(harness, number) >= 192 for number in granted] == [True] * len(granted)
+    harness.check_drained()
+    harness.close()
+
+
 def test_protected_contexts_cannot_keep_a_request_from_starting():
     harness = engine(num_pages=20)
     for number in range(6):
