@@ -1,6 +1,7 @@
 """A disk that becomes slow or hangs: requests succeed, other lanes go on, the tier says so and comes back."""
 
 import threading
+import time
 
 import pytest
 from ninfer_storage_disk.files import Files
@@ -9,6 +10,10 @@ from tests.integration.disk.rigs import FakeRig, Leap, Running, tokens
 
 DEADLINE_S = 5.0
 """By a clock that jumps, so that a busy machine decides nothing."""
+
+
+STEP_S = 1.5
+"""A step of the fake model takes milliseconds; whoever waits for a disk that hangs waits for a minute."""
 
 
 class HangingFiles(Files):
@@ -64,9 +69,10 @@ def begin(rig, root, files):
 def require_a_token_each_step(harness, lane, num_steps):
     """Steps go on, and each gives the lane a token, whatever the disk does."""
     for _ in range(num_steps):
-        before = len(lane.tokens)
+        before, started_s = len(lane.tokens), time.monotonic()
         harness.step()
         assert len(lane.tokens) > before
+        assert time.monotonic() - started_s < STEP_S, "a step waited for the disk"
 
 
 def require_recovery(running, context):
