@@ -129,6 +129,29 @@ def test_rows_of_several_lanes_equal_token_by_token(num_lanes, num_rows, is_view
             torch.testing.assert_close(after[row, index], lane.state, **EXACT)
 
 
+@pytest.mark.parametrize(("num_lanes", "key_dim"), [(1, 32), (3, 32), (1, 128)])
+def test_rows_have_the_bits_of_steps(num_lanes, key_dim):
+    shape = {"key_heads": 2, "group": 2, "key_dim": key_dim, "value_dim": key_dim}
+    lanes = [Inputs(4, **shape, seed=seed, dtype=torch.float32) for seed in range(num_lanes)]
+    states = torch.stack([lane.state for lane in lanes])
+    heads, values, decay, beta = (
+        torch.stack([each(lane) for lane in lanes])
+        for each in (
+            lambda lane: lane.heads,
+            lambda lane: lane.values,
+            lambda lane: lane.log_decay.exp(),
+            lambda lane: lane.beta,
+        )
+    )
+    outputs, after = delta_rows(states, heads, values, decay=decay, beta=beta)
+    for row in range(4):
+        expected = delta_step(
+            states, heads[:, row], values[:, row], decay=decay[:, row], beta=beta[:, row]
+        )
+        assert torch.equal(outputs[:, row], expected)
+        assert torch.equal(after[row], states)
+
+
 def test_float32_chunks_of_a_real_shape_stay_close_to_float64():
     shape = {"key_heads": 16, "group": 2, "key_dim": 128, "value_dim": 128, "seed": 3}
     exact, rounded = Inputs(512, **shape), Inputs(512, **shape, dtype=torch.float32)
