@@ -25,7 +25,7 @@ from ninfer.plugins.catalog import PluginCatalog
 from ninfer.plugins.record import Family
 
 THREADS = 2
-DEADLINE_S = 300.0
+DEADLINE_S = 900.0
 
 
 @dataclass(frozen=True, kw_only=True)
