@@ -129,6 +129,7 @@ def load_served_model(settings: Settings, clock: Clock) -> LoadedModel:
         family=config.family,
         device=str(device),
         dtype=section.dtype_name,
+        compiled=model.linear_policy.compiled,
         seconds=round(clock.monotonic_s() - started_s, 2),
     )
     return LoadedModel(
