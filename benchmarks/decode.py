@@ -79,10 +79,15 @@ def _together(
 ) -> tuple[list[Call], tuple[float, float]]:
     """Run requests at once. Also return which shares of a step are outside runner and outside model."""
     marks: list[tuple[float, float, float]] = []
+    first, last = (
+        2,
+        num_new,
+    )  # the first event is the start, the second the token of the prefill step
 
     def mark(_event: object) -> None:
-        forward_s = engine.metrics()["ninfer_forward_seconds_total"]
-        marks.append((time.perf_counter(), forward_s, model_time.seconds))
+        now_s, is_needed = time.perf_counter(), len(marks) in {first, last}
+        forward_s = engine.metrics()["ninfer_forward_seconds_total"] if is_needed else 0.0
+        marks.append((now_s, forward_s, model_time.seconds))
 
     is_alone = len(prompts) == 1
     calls = [engine.submit(p, num_new, on_event=mark if is_alone else None) for p in prompts]
@@ -90,8 +95,10 @@ def _together(
         call.wait()
     if not is_alone:
         return calls, (0.0, 0.0)
-    # the first event is the start, the second the token of the prefill step, the last the end
-    (from_s, from_runner_s, from_model_s), (to_s, to_runner_s, to_model_s) = marks[2], marks[-2]
+    (from_s, from_runner_s, from_model_s), (to_s, to_runner_s, to_model_s) = (
+        marks[first],
+        marks[last],
+    )
     wall_s = to_s - from_s
     return calls, (
         1 - (to_runner_s - from_runner_s) / wall_s,
