@@ -12,7 +12,7 @@ from ninfer.cache.copies_down import CopiesDown
 from ninfer.cache.eviction import Evictor
 from ninfer.cache.identity import encode_tokens
 from ninfer.cache.lane_context import LaneContext
-from ninfer.cache.node import DEVICE, PageNode
+from ninfer.cache.node import DEVICE, PageNode, StateImage, StoredObject
 from ninfer.cache.publishing import Publisher
 from ninfer.cache.store import ContextStore
 from ninfer.core.step import PAGE_SIZE_TOKENS, PageCopy
@@ -61,7 +61,7 @@ class Captures:
         """Return a state slot for a capture, None if there is no room worth taking.
 
         Gives up the least valuable image if it is copied below, or if it is worth less and no tier has room for it.
-        One that a slower tier has room for is copied first (rungs are not): the next capture finds its place.
+        One that a slower tier has room for is copied first (rungs and superseded ones are not): the next capture finds its place.
 
         Args:
             context: whose state.
@@ -106,7 +106,7 @@ class Captures:
             return
         victim = plan.victims[0]
         is_redundant = victim.stored.has_valid_below(DEVICE)
-        is_spare = is_redundant or self._store.values.facts_of(victim.stored, DEVICE).is_rung
+        is_spare = is_redundant or _is_spare(victim.stored)
         if victim.target is not None and not is_spare:
             if not is_rung:
                 self._copies_down.copy(victim.stored, DEVICE, victim.target)
@@ -213,3 +213,8 @@ class Captures:
     def _give(self, slot: int | None) -> None:
         if slot is not None:
             self._store.give_slot(slot)
+
+
+def _is_spare(stored: StoredObject) -> bool:
+    """Tell whether an image may be dropped for a newer one at once: of the ladder, or one its lineage has left behind."""
+    return isinstance(stored, StateImage) and (stored.is_rung or stored.is_superseded)
