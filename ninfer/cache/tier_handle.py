@@ -36,7 +36,7 @@ from ninfer.cache.tier_answers import (
     usage_of,
 )
 from ninfer.cache.tier_counters import TierCounters
-from ninfer.core.plugin_guard import PluginGuard, describe
+from ninfer.core.plugin_guard import PluginGuard, describe, is_interrupt
 from ninfer.core.plugin_identity import PluginIdentity
 from ninfer.obs.clock import SystemClock
 
@@ -47,6 +47,8 @@ MANY_LOST: Final = 8.0
 """Images missing, damaged or refused that make a tier a problem rather than bad luck."""
 _FORGIVEN: Final = 0.25
 """Of those, what a good image makes up for: a tier that fails with one image in five or more stands out."""
+_JUDGED_BY_IMAGE: Final = ("put", "read_into")
+"""Operations that answer for each image: that they answer does not say that the tier works."""
 _MAX_SIZES: Final = 4096
 _CALL_BUDGET_S: Final = 1.0
 
@@ -251,13 +253,18 @@ class TierHandle:
     def _guard(self, operation: str, call: Callable[[], T], otherwise: T) -> T:
         try:
             answer = call()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin may raise anything; it costs a miss
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
             self._note(operation, describe(error))
             return otherwise
-        if operation in self._problems:
-            self._problems.pop(operation, None)
-            self._log.info("tier_works_again", operation=operation)
+        if operation not in _JUDGED_BY_IMAGE:
+            self._note_works(operation)
         return answer
+
+    def _note_works(self, operation: str) -> None:
+        if self._problems.pop(operation, None) is not None:
+            self._log.info("tier_works_again", operation=operation)
 
     def _note(self, operation: str, problem: str) -> None:
         is_news = operation not in self._problems
@@ -269,6 +276,7 @@ class TierHandle:
     def _note_failed(self, operation: str, messages: Sequence[str]) -> None:
         """Take over what the tier itself called FAILED; counted where each image is."""
         if not messages:
+            self._note_works(operation)
             return
         if operation not in self._problems:
             self._log.warning("tier_failed", operation=operation, problem=messages[0])
