@@ -49,6 +49,8 @@ _FORGIVEN: Final = 0.25
 """Of those, what a good image makes up for: a tier that fails with one image in five or more stands out."""
 _JUDGED_BY_IMAGE: Final = ("put", "read_into")
 """Operations that answer for each image: that they answer does not say that the tier works."""
+_PLENTY_IMAGES: Final = 1000
+"""Room for so many more of an image, and yet refused: that is no arena in pieces."""
 _MAX_SIZES: Final = 4096
 _CALL_BUDGET_S: Final = 1.0
 
@@ -145,8 +147,19 @@ class TierHandle:
         for item, result in zip(items, results, strict=True):
             self._count_put(result.status, item.payload.nbytes)
         if any(result.status is not PutStatus.STORED for result in results):
-            self.usage()
+            self._judge_refusals(items, results)
         return results
+
+    def _judge_refusals(self, items: Sequence[PutItem], results: Sequence[PutResult]) -> None:
+        """A tier that refuses while it claims room for many times as much does not tell the truth about its capacity."""
+        usage = self.usage()
+        if self.capabilities.shared:  # others take room
+            return
+        claimed = usage.capacity_bytes - usage.used_bytes
+        for item, result in zip(items, results, strict=True):
+            is_refused = result.status is PutStatus.FULL
+            if is_refused and claimed > _PLENTY_IMAGES * max(item.payload.nbytes, 1):
+                self._refused = 2 * MANY_LOST
 
     def _count_put(self, status: PutStatus, num_bytes: int) -> None:
         if status is PutStatus.STORED:

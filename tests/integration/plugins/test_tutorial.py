@@ -13,7 +13,7 @@ from tests.integration.plugins.wheels import build_wheel, install
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "plugins" / "tutorial.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-NAMED = ("TIER-13", "TIER-31", "TIER-32")
+NAMED = ("TIER-10", "TIER-13", "TIER-31", "TIER-32")
 """Requirements that the first version of the tutorial's tier does not keep."""
 
 

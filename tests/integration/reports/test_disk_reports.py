@@ -8,7 +8,9 @@ from ninfer_policy_costmodel.config import CostModelConfig
 from ninfer_policy_costmodel.policy import CostModelPolicy
 
 from ninfer.api import PolicyContext, TierFacts
+from ninfer.cache.ledger import FULL_S
 from ninfer.core.request import FinishReason
+from ninfer.testing.clock import FakeClock
 from plugins.storage_disk.tests.faulty_files import FaultyFiles
 from tests.integration.reports.disk_engine import (
     data_file,
@@ -242,12 +244,14 @@ def test_b82_what_a_request_will_read_is_not_evicted_for_it(tmp_path):
 
 def test_b84_a_disk_that_is_full_before_the_cap_costs_misses_and_then_works_again(tmp_path):
     files = FaultyFiles(error_at=10**9, error=errno.ENOSPC, error_forever=True)
-    harness = started(tmp_path, files=files)
+    clock = FakeClock()
+    harness = started(tmp_path, files=files, clock=clock)
     sessions(harness, 2)
     files.error_at = files.num_changes + 1
     for number in range(20, 26):
         asked(harness, tokens(number, 900), 2)
     files.error_at = 10**9
+    clock.advance(FULL_S)
     first = Session(harness, "late", 1200)
     first.turn(0)
     asked(harness, tokens("push", 1500))
