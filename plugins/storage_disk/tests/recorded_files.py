@@ -1,5 +1,6 @@
 """A file layer that writes every change down, and directories as a crash at any of them would leave them."""
 
+import random
 import threading
 from dataclasses import dataclass, field
 
@@ -186,6 +187,26 @@ class Disk:
     @property
     def num_bytes(self):
         return sum(len(self.contents[file]) for file in self.names.values())
+
+
+def crashes(changes, promise):
+    """Yield (number of the change, what was promised before it) for each change of files, and for the end.
+
+    `promise` hears every mark on the way.
+    """
+    for number, change in enumerate(changes):
+        if change.is_mark:
+            promise.hear(change.content)
+        else:
+            yield number, promise
+    yield len(changes), promise
+
+
+def crashed_at(changes, number, *, share=None, seed=None):
+    """Return what a crash before change `number` leaves: a death that tears it at `share`, or with a seed a power loss."""
+    if seed is None:
+        return killed_at(changes, number, share)
+    return powerless_at(changes, number, random.Random(seed))
 
 
 def killed_at(changes, number, share=0.0):

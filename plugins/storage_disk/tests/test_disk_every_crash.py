@@ -12,7 +12,7 @@ from plugins.storage_disk.tests.crash_life import (
     live,
     require_all,
 )
-from plugins.storage_disk.tests.recorded_files import killed_at, powerless_at
+from plugins.storage_disk.tests.recorded_files import crashed_at, crashes
 
 SHARES = (0.0, 0.4, 0.999)
 
@@ -22,25 +22,10 @@ def lives(tmp_path_factory):
     return {sync: live(tmp_path_factory.mktemp(sync), sync) for sync in ("batch", "none")}
 
 
-def crashes(changes):
-    """Yield (number of the change, what was promised before it) for each change of files, and for the end."""
-    promise = Promise()
-    for number, change in enumerate(changes):
-        if change.is_mark:
-            promise.hear(change.content)
-        else:
-            yield number, promise
-    yield len(changes), promise
-
-
 def try_crash(root, changes, number, promise, sync, *, share=None, seed=None):
     root.mkdir()
     try:
-        if seed is None:
-            disk = killed_at(changes, number, share)
-        else:
-            disk = powerless_at(changes, number, random.Random(seed))
-        disk.lay_out(root)
+        crashed_at(changes, number, share=share, seed=seed).lay_out(root)
         lay_foreign(root)
         require_all(root, promise, is_power_lost=seed is not None, sync=sync)
     except AssertionError as problem:
@@ -72,7 +57,7 @@ def test_the_life_meets_every_kind_of_change(lives):
 def test_a_sample_of_crashes_leaves_old_or_new(lives, tmp_path):
     rng = random.Random(5)
     for sync, changes in lives.items():
-        for number, promise in crashes(changes):
+        for number, promise in crashes(changes, Promise()):
             if rng.random() < 0.06:
                 how = {"share": rng.choice(SHARES)}
                 if sync == "batch" and rng.random() < 0.6:
@@ -85,7 +70,7 @@ def test_a_sample_of_crashes_leaves_old_or_new(lives, tmp_path):
 @pytest.mark.parametrize("share", SHARES)
 def test_a_death_at_every_change_leaves_old_or_new(lives, tmp_path, sync, share):
     changes = lives[sync]
-    for number, promise in crashes(changes):
+    for number, promise in crashes(changes, Promise()):
         try_crash(tmp_path / "at", changes, number, promise, sync, share=share)
 
 
@@ -93,5 +78,5 @@ def test_a_death_at_every_change_leaves_old_or_new(lives, tmp_path, sync, share)
 @pytest.mark.parametrize("block", range(4))
 def test_a_power_loss_at_every_change_leaves_old_or_new(lives, tmp_path, block):
     changes = lives["batch"]
-    for number, promise in crashes(changes):
+    for number, promise in crashes(changes, Promise()):
         try_crash(tmp_path / "at", changes, number, promise, "batch", seed=number * 31 + block)

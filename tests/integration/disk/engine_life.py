@@ -7,7 +7,7 @@ from ninfer_storage_disk.tier import DiskTier
 
 from ninfer.api import PutStatus
 from plugins.storage_disk.tests.crash_life import FOREIGN, folder_bytes, lay_foreign, orphans
-from plugins.storage_disk.tests.recorded_files import RecordedFiles, killed_at, powerless_at
+from plugins.storage_disk.tests.recorded_files import RecordedFiles, crashed_at
 from tests.integration.disk.rigs import FINGERPRINT, Running, resumable_tokens, tokens
 
 
@@ -73,26 +73,11 @@ class Promise:
             self.contexts[value[0]] = value[1]
 
 
-def crashes(changes):
-    """Yield (number of the change, what was promised before it) for each change of files, and for the end."""
-    promise = Promise()
-    for number, change in enumerate(changes):
-        if change.is_mark:
-            promise.hear(change.content)
-        else:
-            yield number, promise
-    yield len(changes), promise
-
-
 def try_crash(rig, root, changes, number, promise, *, share=None, seed=None):
     """Lay out what a crash leaves, start an engine there and ask; returns (tokens expected from disk, tokens had)."""
     root.mkdir()
     try:
-        if seed is None:
-            disk = killed_at(changes, number, share)
-        else:
-            disk = powerless_at(changes, number, random.Random(seed))
-        disk.lay_out(root)
+        crashed_at(changes, number, share=share, seed=seed).lay_out(root)
         lay_foreign(root)
         return _require_all(rig, root, promise)
     except AssertionError as problem:

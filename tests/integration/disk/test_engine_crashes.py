@@ -5,7 +5,8 @@ from collections import Counter
 
 import pytest
 
-from tests.integration.disk.engine_life import crashes, live, try_crash
+from plugins.storage_disk.tests.recorded_files import crashes
+from tests.integration.disk.engine_life import Promise, live, try_crash
 from tests.integration.disk.rigs import FakeRig, RealRig
 from tests.integration.engine.conftest import models  # noqa: F401 - a fixture
 
@@ -26,7 +27,7 @@ def how(rng):
 def some_crashes(rig, changes, root, rng, share):
     """Crash at a random share of all changes; returns tokens expected from disk and had."""
     totals = Counter()
-    for number, promise in crashes(changes):
+    for number, promise in crashes(changes, Promise()):
         if rng.random() < share:
             expected, had = try_crash(rig, root, changes, number, promise, **how(rng))
             totals.update(expected=expected, had=had, crashes=1)
@@ -57,7 +58,7 @@ def test_an_engine_crashes_at_every_change(fake, tmp_path, part):
     rig, changes = fake
     rng = random.Random(10 + part)
     num_crashes = 0
-    for at, (number, promise) in enumerate(crashes(changes)):
+    for at, (number, promise) in enumerate(crashes(changes, Promise())):
         if at % NUM_PARTS == part:
             try_crash(rig, tmp_path / "at", changes, number, promise, **how(rng))
             num_crashes += 1
