@@ -1,8 +1,8 @@
 """Belady's optimum for prefix blocks: what a cache could serve that knows the future. Independent of the store.
 
-A request needs all its blocks at once and is served from the longest stored prefix. Giving up what is needed again
-last is optimal for equal sizes; among equals the deepest goes first, and since whoever needs a block needs all before
-it, no block is ever stored without its prefix.
+A request is served from the longest stored prefix of its blocks, and between requests a cache holds at most its
+capacity. Dropping what is needed again last is then optimal, new blocks included, since sizes are equal. Among equals
+the deepest goes first, and whoever needs a block needs all before it, so no block is ever held without its prefix.
 
 Source: Belady, A study of replacement algorithms for a virtual-storage computer, IBM Systems Journal 5 (1966).
 """
@@ -16,30 +16,28 @@ _NEVER = 1 << 60
 
 
 def belady_hits(requests: Sequence[TraceRequest], capacity: int) -> list[int]:
-    """Return the prompt blocks of each request that a cache of `capacity` blocks can serve at best."""
+    """Return the prompt blocks of each request that a cache of `capacity` blocks serves at best.
+
+    No cache serves more of the trace: one that stores only a part of what a request brings, as a prompt longer than
+    the cache demands, is among those that this bounds.
+    """
     next_uses = _next_uses(requests)
     held: dict[int, int] = {}
     order: list[tuple[int, int, int]] = []
     hits = []
     for number, request in enumerate(requests):
-        blocks = request.blocks
         num_hits = 0
-        while num_hits < len(blocks) and blocks[num_hits] in held:
-            num_hits += 1
-        if len(blocks) > capacity:
-            hits.append(0)
-            continue
-        hits.append(num_hits)
-        needed = set(blocks)
-        num_missing = sum(block not in held for block in needed)
-        while len(held) + num_missing > capacity:
-            next_use, _, block = heappop(order)
-            if held.get(block) == -next_use and block not in needed:
-                del held[block]
-        for depth, block in enumerate(blocks):
+        for depth, block in enumerate(request.blocks):
+            num_hits += held.pop(block, _NEVER) != _NEVER
             next_use = next_uses[number][depth]
-            held[block] = next_use
-            heappush(order, (-next_use, -depth, block))
+            if next_use != _NEVER:
+                held[block] = next_use
+                heappush(order, (-next_use, -depth, block))
+        hits.append(num_hits)
+        while len(held) > capacity:
+            next_use, _, block = heappop(order)
+            if held.get(block) == -next_use:
+                del held[block]
     return hits
 
 

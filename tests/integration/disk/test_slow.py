@@ -17,18 +17,20 @@ STEP_S = 1.5
 
 
 class HangingFiles(Files):
-    """Reads, writes or flushes wait for `gate`."""
+    """Reads, writes or flushes wait for `gate`; `hanging` is set as soon as one does."""
 
     def __init__(self, *hang):
         super().__init__()
         self.hang = set(hang)
         self.gate = threading.Event()
         self.gate.set()
+        self.hanging = threading.Event()
         self.num_waits = 0
 
     def _wait(self, what):
         if what in self.hang and not self.gate.is_set():
             self.num_waits += 1
+            self.hanging.set()
             self.gate.wait(60)
 
     def read_at(self, handle, buffer, offset):
@@ -97,6 +99,7 @@ def test_a_hung_read_is_a_miss_and_the_other_lane_does_not_wait(rig, tmp_path):
     parked = harness.submit([*context, *tokens("more", 5)], 4)
     require_a_token_each_step(harness, lane, 50)
     assert parked.cached is None, "it waits for its context"
+    assert files.hanging.wait(60)
     harness.clock.ahead_s = 2 * DEADLINE_S
     require_a_token_each_step(harness, lane, 1)
     assert harness.transfers.stalled_tiers() == {1}
@@ -118,6 +121,7 @@ def test_a_hung_write_gives_its_pages_back_and_the_other_lane_does_not_wait(rig,
     harness = running.harness
     large = [harness.submit(tokens(f"large{n}", 600), 4) for n in range(3)]
     require_a_token_each_step(harness, lane, 50)
+    assert files.hanging.wait(60)
     harness.clock.ahead_s = 2 * DEADLINE_S
     require_a_token_each_step(harness, lane, 1)
     assert harness.transfers.stalled_tiers() == {1}

@@ -37,14 +37,8 @@ def best_by_trying_everything(requests, capacity):
             return 0
         blocks = requests[number].blocks
         hits = next((n for n, block in enumerate(blocks) if block not in held), len(blocks))
-        if len(blocks) > capacity:
-            return max(best(number + 1, kept) for kept in subsets(held))
-        others = subsets(held - set(blocks))
         return hits + max(
-            best(number + 1, kept_others | kept_own)
-            for kept_others in others
-            if len(kept_others) + len(blocks) <= capacity
-            for kept_own in subsets(blocks)
+            best(number + 1, kept) for kept in subsets(held | set(blocks)) if len(kept) <= capacity
         )
 
     return best(0, frozenset())
@@ -63,7 +57,10 @@ def test_nothing_serves_more_than_belady_and_belady_serves_that(paths, capacity)
     assert sum(hits) == best_by_trying_everything(requests, capacity)
 
 
-def test_what_is_needed_next_is_kept_and_a_request_that_does_not_fit_disturbs_nothing():
-    requests = tuple(requests_of(["a", "b", "a", "cde", "a", "b"]))
-    assert belady_hits(requests, 2) == [0, 0, 1, 0, 1, 1]
-    assert belady_hits(requests, 1) == [0, 0, 0, 0, 1, 0]
+def test_what_is_needed_next_is_kept_and_a_long_request_leaves_what_fits():
+    requests = tuple(requests_of(["a", "b", "a", "cde", "a", "b", "cde"]))
+    assert belady_hits(requests, 0) == [0] * 7
+    assert belady_hits(requests, 1) == [0, 0, 1, 0, 1, 0, 0]
+    assert belady_hits(requests, 2) == [0, 0, 1, 0, 1, 1, 0]
+    assert belady_hits(requests, 3) == [0, 0, 1, 0, 1, 1, 1]
+    assert belady_hits(requests, 5) == [0, 0, 1, 0, 1, 1, 3]

@@ -7,6 +7,7 @@ whole traces.
 
 import os
 from dataclasses import replace
+from heapq import heappop, heappush
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from ninfer.plugins import PluginCatalog
 from ninfer.simulate.costs import Costs
 from ninfer.simulate.replay import replay
-from ninfer.simulate.study import optimum, study
+from ninfer.simulate.study import study
 from ninfer.simulate.trace import Trace, TraceRequest, read_trace
 
 HEAD = Path(__file__).parent / "conversation_head.jsonl.gz"
@@ -88,10 +89,7 @@ def test_no_policy_serves_more_than_belady_with_the_room_of_all_tiers(paths, dev
     found = study(trace, [provider(name)], [device, host], Costs())
     (result,) = found.results
     assert [best.num_blocks for best in found.optima] == [device, device + host]
-    fitting = replace(trace, requests=tuple(r for r in trace.requests if len(r.blocks) <= device))
-    if fitting.requests:
-        best = optimum(fitting, device + host, Costs())
-        assert result.saved_s <= best.saved_s + 1e-9
+    assert result.saved_s <= found.optima[-1].saved_s + 1e-9
     assert result.saved_s <= result.prefill_s
 
 
@@ -145,7 +143,31 @@ BELADY = {
     "conversation": {500: 0.128, 2000: 0.251, 8000: 0.366, 20_000: 0.366, 50_000: 0.366},
     "synthetic": {500: 0.183, 2000: 0.366, 8000: 0.592, 20_000: 0.640, 50_000: 0.640},
 }
+"""Of the traces' README: blocks come one after another, each has to be stored, and of equals the first goes first."""
 GOALS = {2000: 0.114, 8000: 0.20, 20_000: 0.295}
+
+
+def block_by_block(trace, capacity):
+    """Return the share of blocks that Belady's algorithm as in the traces' README serves."""
+    following, next_uses = {}, []
+    for number, request in reversed(list(enumerate(trace.requests))):
+        next_uses.append([following.get(block, float("inf")) for block in request.blocks])
+        following.update(dict.fromkeys(request.blocks, number))
+    held, order, num_hits = {}, [], 0
+    for request in trace.requests:
+        missed = False
+        for depth, (block, use) in enumerate(zip(request.blocks, next_uses.pop(), strict=True)):
+            missed = missed or block not in held
+            num_hits += not missed
+            while block not in held and len(held) >= capacity:
+                next_use, _, victim = heappop(order)
+                if held.get(victim) == -next_use:
+                    del held[victim]
+            held[block] = use
+            heappush(order, (-use, depth, block))
+    return num_hits / sum(len(request.blocks) for request in trace.requests)
+
+
 needs_traces = pytest.mark.skipif(not TRACES, reason="NINFER_TRACES is not set")
 
 
@@ -161,7 +183,9 @@ def test_whole_traces_reach_golden_values_and_the_cost_model_beats_lru(name, cap
     theirs, ours = found.results
     print(f"\n{name} {capacity}: lru {theirs}\n costmodel {ours}\n belady {found.optima}")
     assert theirs.block_hit_rate == pytest.approx(GOLDEN[name][capacity], abs=0.01)
-    assert found.optima[0].block_hit_rate == pytest.approx(BELADY[name][capacity], abs=0.001)
+    golden = block_by_block(trace, capacity)
+    assert golden == pytest.approx(BELADY[name][capacity], abs=0.0006)
+    assert found.optima[0].block_hit_rate >= max(golden, ours.block_hit_rate)
     assert ours.saved_s >= 0.99 * theirs.saved_s
     if name == "conversation" and capacity in GOALS:
         assert ours.block_hit_rate >= GOALS[capacity]
