@@ -14,7 +14,7 @@ class CausalConv:
         Args:
             weight: `[window, width]`, oldest tap first, in the dtype of the states.
         """
-        self._weight = weight
+        self.weight = weight
         self._taps = weight.unbind(0)
 
     def __call__(self, windows: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -31,7 +31,7 @@ class CausalConv:
         seen = torch.cat((windows, rows), dim=1)
         num_rows = rows.shape[1]
         if num_rows == 1:
-            output = (seen * self._weight).sum(1, keepdim=True)
+            output = (seen * self.weight).sum(1, keepdim=True)
         else:
             output = seen[:, :num_rows] * self._taps[0]
             for offset, tap in enumerate(self._taps[1:], start=1):

@@ -16,7 +16,7 @@ class GatedNorm:
             weight: `[width]`, in the dtype of the heads.
             eps: added to the mean square.
         """
-        self._norm = RmsNorm(weight, eps)
+        self.norm = RmsNorm(weight, eps)
 
     def __call__(self, heads: Tensor, gate: Tensor) -> Tensor:
         """Normalise and gate.
@@ -28,5 +28,5 @@ class GatedNorm:
         Returns:
             `[num_rows, num_heads * width]`.
         """
-        self._norm.in_place(heads)
+        self.norm.in_place(heads)
         return heads.flatten(1).mul_(functional.silu(gate))

@@ -5,8 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from ninfer.models.build_options import BuildOptions
-from ninfer.models.compiling import CompilingFailed
+from ninfer.models.compiling import CompilingFailed, can_compile_states
 from ninfer.models.config import ModelConfig
+from ninfer.models.decoder_layer import DecoderLayer
+from ninfer.models.delta_net import DeltaNet
 from ninfer.models.layer_builder import LayerBuilder
 from ninfer.models.operator_builder import OperatorBuilder
 from ninfer.models.rope_frequencies import inverse_frequencies
@@ -46,7 +48,7 @@ def assemble(
     operators, layer_builder = OperatorBuilder(config, options), LayerBuilder(config, file, options)
     embedding = file.read_weight(EMBEDDING)
     output = embedding if config.tie_embeddings else file.read_weight(OUTPUT)
-    layers = []
+    layers: list[DecoderLayer] = []
     # Packing a weight uses one thread and does not hold the interpreter lock.
     with ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="ninfer-load") as pool:
         packed_output = pool.submit(operators.output, output)
@@ -54,6 +56,7 @@ def assemble(
             layers.append(layer)
             if progress is not None:
                 progress(len(layers), config.num_layers)
+    _compile_states(config, layers, options)
     frequencies = inverse_frequencies(config)
     if FREQUENCY_FACTORS in file.shapes:
         frequencies = frequencies / file.read_tensor(FREQUENCY_FACTORS).float()
@@ -77,5 +80,16 @@ def _compiled_step(
 
     try:
         return CompiledStep(config, weights, options.compiler)
+    except Exception as error:
+        raise CompilingFailed(f"{type(error).__name__}: {error}") from error
+
+
+def _compile_states(config: ModelConfig, layers: list[DecoderLayer], options: BuildOptions) -> None:
+    if options.compiler is None or not can_compile_states(config, options.dtype):
+        return
+    try:
+        for layer in layers:
+            if isinstance(layer.mixer, DeltaNet):
+                layer.mixer.compile(options.compiler)
     except Exception as error:
         raise CompilingFailed(f"{type(error).__name__}: {error}") from error

@@ -1,10 +1,16 @@
 """Which models can be computed by compiled steps, and what becomes of those that cannot. Needs no numba."""
 
+from typing import Final
+
 import torch
 
 from ninfer.api.errors import NinferError
-from ninfer.kernels.compiled.panels import PANEL
+from ninfer.kernels.compiled.panels import HALF_PANEL, PANEL
 from ninfer.models.config import ModelConfig
+
+MAX_STATE_ELEMENTS: Final = 64 * 64
+"""Of one head: going through it token by token pays while it fits the fastest cache. Larger ones are left to products of
+matrices, which read it once per 64 tokens."""
 
 
 class CompilingFailed(NinferError):
@@ -22,3 +28,12 @@ def can_compile(config: ModelConfig, dtype: torch.dtype) -> bool:
     """
     fits = config.head_dim % PANEL == 0 and config.intermediate_size % PANEL == 0
     return dtype == torch.bfloat16 and config.is_plain and fits
+
+
+def can_compile_states(config: ModelConfig, dtype: torch.dtype) -> bool:
+    """Whether `delta_layer.DeltaLayer` can compute a model's recurrent layers; see `can_compile`."""
+    delta = config.delta_net
+    if delta is None or dtype != torch.bfloat16:
+        return False
+    is_small = delta.key_dim * delta.value_dim <= MAX_STATE_ELEMENTS
+    return is_small and delta.value_dim % HALF_PANEL == 0

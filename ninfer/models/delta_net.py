@@ -1,6 +1,7 @@
 """A gated delta layer: convolution, recurrent state, gated norm. Knows nothing about where its weights come from."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,6 +18,10 @@ from ninfer.kernels.segment import Segment
 from ninfer.models.hybrid_config import DeltaNetConfig
 from ninfer.models.state_plan import StatePlan, SteppedRows, slot_of, store
 from ninfer.models.step import Step
+
+if TYPE_CHECKING:
+    from ninfer.kernels.compiled.compiler import Compiler
+    from ninfer.kernels.compiled.delta_layer import DeltaLayer
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +66,37 @@ class DeltaNet:
         scales = torch.ones(2 * heads, 1, dtype=rate.dtype, device=rate.device)
         scales[:heads] = config.key_dim**-0.5
         self._normalise = L2Norm(scales)
+        self._compiled: DeltaLayer | None = None
+
+    def compile(self, compiler: "Compiler") -> None:
+        """Compute everything between the projections with a compiled function from now on.
+
+        Raises:
+            Exception: numba cannot compile; of any type.
+        """
+        from ninfer.kernels.compiled.delta_layer import (  # noqa: PLC0415 - needs an extra
+            DeltaLayer,
+            DeltaTensors,
+        )
+
+        weights, norm = self._weights, self._weights.norm.norm
+        self._compiled = DeltaLayer(
+            DeltaTensors(
+                weights.conv.weight, weights.decay_bias, weights.decay_rate, norm.weight, norm.eps
+            ),
+            key_heads=self._config.num_key_heads,
+            key_dim=self._config.key_dim,
+            compiler=compiler,
+        )
 
     def __call__(self, x: Tensor, step: Step) -> Tensor:
         """See `Mixer`. Changes the state slots of the rows in this layer."""
         plan = step.require_states()
         weights, config = self._weights, self._config
         projected = weights.input(x).to(plan.states.layout.dtype)
+        if self._compiled is not None:
+            heads = self._compiled(projected, plan.table, plan.states, self._index)
+            return weights.output(heads.to(x.dtype))
         mixed, gate, beta, decay = torch.split_with_sizes(projected, self._parts, dim=-1)
         # In place, so that rows stay apart: softplus rounds differently where vectors cross the border of two rows.
         log_decay = functional.softplus(decay.add_(weights.decay_bias)).mul_(weights.decay_rate)

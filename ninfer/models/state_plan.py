@@ -1,11 +1,13 @@
 """Which rows of a step use which state slots, worked out once for all layers. Knows nothing about what a layer computes."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Final
 
 import torch
 from torch import Tensor
 
+from ninfer.kernels.compiled.state_table import StateTable
 from ninfer.kernels.segment import Segment
 from ninfer.kernels.state_pool import StatePool
 
@@ -101,8 +103,6 @@ class StatePlan:
 
     Attributes:
         states: where states are.
-        stepped: rows computed one by one; None if there are none.
-        chunked: segments computed as chunks.
     """
 
     def __init__(self, states: StatePool, segments: Sequence[Segment]) -> None:
@@ -112,18 +112,30 @@ class StatePlan:
             ValueError: a segment has no state slot, or one that is not in the pool or used by another one.
         """
         _check(states, segments)
-        stepped = [s for s in segments if s.num_rows <= MAX_STEPPED_ROWS or s.state_slots_after]
         self.states = states
-        self.stepped = SteppedRows(stepped, states.device) if stepped else None
-        self.chunked = tuple(
-            s for s in segments if s.num_rows > MAX_STEPPED_ROWS and not s.state_slots_after
-        )
+        self._segments = tuple(segments)
         pairs = {slot_of(s): s.row_start + s.num_rows - 1 for s in segments}
         for segment in segments:
             for row, slot in enumerate(segment.state_slots_after, start=segment.row_start):
                 pairs[slot] = row
         self._hidden_slots = selector(list(pairs), states.device)
         self._hidden_rows = selector(list(pairs.values()), states.device)
+
+    @cached_property
+    def table(self) -> StateTable:
+        """All segments, for compiled layers."""
+        return StateTable(self._segments)
+
+    @cached_property
+    def stepped(self) -> SteppedRows | None:
+        """Rows computed one by one; None if there are none."""
+        segments = [s for s in self._segments if _is_stepped(s)]
+        return SteppedRows(segments, self.states.device) if segments else None
+
+    @cached_property
+    def chunked(self) -> tuple[Segment, ...]:
+        """Segments computed as chunks."""
+        return tuple(s for s in self._segments if not _is_stepped(s))
 
     def keep_hidden(self, hidden: Tensor) -> None:
         """Store the last hidden state of every segment, and those after rows that are kept.
@@ -136,6 +148,10 @@ class StatePlan:
             self._hidden_slots,
             hidden[self._hidden_rows].to(self.states.layout.dtype),
         )
+
+
+def _is_stepped(segment: Segment) -> bool:
+    return segment.num_rows <= MAX_STEPPED_ROWS or bool(segment.state_slots_after)
 
 
 def slot_of(segment: Segment) -> int:
