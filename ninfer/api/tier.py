@@ -293,9 +293,9 @@ class StorageTier(ABC):
         raise Unsupported(f"{type(self).__name__} is not shared")
 
     def view(self, key: ImageKey) -> tuple[bytes, memoryview] | None:
-        """Give direct read access: (header, payload), or None if the key is not stored.
+        """Give direct read access: (header, payload), or None if the key is not stored, or not in one piece.
 
-        The view stays valid until the image is deleted; the core leases it so that nobody does.
+        Whoever gets None asks `read_into`. The view stays valid until the image is deleted; the core leases it so that nobody does.
 
         Raises:
             Unsupported: without the capability `addressable`.
@@ -304,9 +304,9 @@ class StorageTier(ABC):
         raise Unsupported(f"{type(self).__name__} is not addressable")
 
     def allocate(self, key: ImageKey, header: bytes, payload_bytes: int) -> memoryview | None:
-        """Take room for an image and give write access; None if there is no room or the key is taken.
+        """Take room for an image and give write access; None if there is no room in one piece or the key is taken.
 
-        The image is invisible until `commit`; `delete` gives the room back.
+        Whoever gets None asks `put`. The image is invisible until `commit`; `delete` gives the room back.
 
         Raises:
             Unsupported: without the capability `addressable`.

@@ -146,8 +146,7 @@ class MoveSteps:
     ) -> StepResult:
         found = handle.view(move.key)
         if found is None:
-            handle.count_read(ReadStatus.MISSING, 0)
-            return StepResult(outcome="source_lost", message=f"{handle.name}: missing")
+            return self._restore_piece(handle, [move], self._held(0, move.num_bytes), guard)[0]
         header, payload = found
         if payload.nbytes != move.num_bytes or not _is_expected(move, header):
             handle.count_read(ReadStatus.CORRUPT, 0)
@@ -161,6 +160,11 @@ class MoveSteps:
         handle = self._handles[moves[0].target - 1]
         if handle.capabilities.addressable:
             return [self._spill_in_place(handle, *pair) for pair in zip(moves, guards, strict=True)]
+        return self._spill_staged(handle, moves, guards)
+
+    def _spill_staged(
+        self, handle: TierHandle, moves: "Sequence[Move]", guards: "Sequence[_DeviceGuard]"
+    ) -> list[StepResult]:
         buffers = self._staging(moves)
         results = [
             guard.copy_out(move, buffer)
@@ -173,7 +177,7 @@ class MoveSteps:
     ) -> StepResult:
         buffer = handle.allocate(move.key, move.header.pack(), move.num_bytes)
         if buffer is None:
-            return StepResult(outcome="target_refused", message=f"{handle.name}: no room")
+            return self._spill_staged(handle, [move], [guard])[0]
         result = guard.copy_out(move, buffer)
         if result is _DONE and not handle.commit(move.key, move.num_bytes):
             result = StepResult(outcome="target_refused", message=f"{handle.name}: commit failed")
@@ -199,13 +203,10 @@ class MoveSteps:
         source: TierHandle, move: "Move", buffer: memoryview
     ) -> tuple[memoryview, StepResult]:
         lost = StepResult(outcome="source_lost", message=f"{source.name}: unreadable")
-        if source.capabilities.addressable:
-            found = source.view(move.key)
-            if found is None or not _is_expected(move, found[0]):
-                return buffer, lost
-            if found[1].nbytes != move.num_bytes:
-                return buffer, lost
-            return found[1], _DONE
+        found = source.view(move.key) if source.capabilities.addressable else None
+        if found is not None:
+            is_good = _is_expected(move, found[0]) and found[1].nbytes == move.num_bytes
+            return (found[1], _DONE) if is_good else (buffer, lost)
         read = source.read_into([ReadItem(key=move.key, buffer=buffer)])[0]
         is_good = read.status is ReadStatus.READ and _is_expected(move, read.header)
         return buffer, _DONE if is_good else lost

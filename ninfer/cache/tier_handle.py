@@ -206,20 +206,16 @@ class TierHandle:
         return score if self.capabilities.shared else min(2 * MANY_LOST, score + 1.0)
 
     def view(self, key: ImageKey) -> tuple[bytes, memoryview] | None:
-        """Return header and payload in place, None if missing or failing."""
+        """Return header and payload in place, None if missing, in pieces or failing."""
         return self._guard("view", lambda: image_in_place(self._tier.view(key)), None)
 
     def allocate(self, key: ImageKey, header: bytes, payload_bytes: int) -> memoryview | None:
-        """Take room for an image in place, None if there is none."""
-        before = self.counters.num_failed
-        buffer = self._guard(
+        """Take room for an image in place, None if there is none in one piece."""
+        return self._guard(
             "allocate",
             lambda: allocated(self._tier.allocate(key, header, payload_bytes), payload_bytes),
             None,
         )
-        if buffer is None and self.counters.num_failed == before:
-            self._count_put(PutStatus.FULL, payload_bytes)
-        return buffer
 
     def commit(self, key: ImageKey, num_bytes: int) -> bool:
         """Make an allocated image visible; tell whether that worked."""

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,6 +37,8 @@ class Arena:
 
         |P|P|P|.|P|P|P|P|              free              |  S  |..|  S  |t|  S  |
         0 -> pages                                          <- everything else  capacity
+
+    In a full arena the room that pages leave is in pieces too short for a state; `take_pieces` takes several.
 
     Not thread-safe; the tier locks.
 
@@ -99,6 +102,37 @@ class Arena:
         self.free_bytes -= length
         return extent
 
+    def take_pieces(self, num_bytes: int) -> tuple[Extent, ...] | None:
+        """Take room for `num_bytes`: one extent, or several if no free run is long enough; None if too little is free.
+
+        Cost: linear in the free runs if there have to be several.
+
+        Changes: the free extents.
+        """
+        whole = self.take(num_bytes)
+        if whole is not None:
+            return (whole,)
+        missing = round_up(num_bytes)
+        if missing > self.free_bytes:
+            return None
+        pieces = []
+        for start in sorted(self._starts, key=self._lengths.__getitem__, reverse=True):
+            length = min(missing, self._lengths[start])
+            free_length = self._lengths[start]
+            self._remove_free(start)
+            self._add_free(start + length, free_length - length)
+            pieces.append(Extent(start, length))
+            missing -= length
+            if not missing:
+                break
+        self.free_bytes -= round_up(num_bytes)
+        return tuple(pieces)
+
+    def give_pieces(self, extents: Iterable[Extent]) -> None:
+        """Return what `take_pieces` gave. Changes: the free extents."""
+        for extent in extents:
+            self.give(extent)
+
     def give(self, extent: Extent) -> None:
         """Return an extent that `take` gave. Changes: the free extents."""
         start, end = extent.start, extent.start + extent.length
@@ -123,6 +157,14 @@ class Arena:
         index = bisect_left(self._chunk_starts, extent.start + 1) - 1
         offset = extent.start - self._chunk_starts[index]
         return self._chunks[index][offset : offset + num_bytes]
+
+    def views(self, extents: Iterable[Extent], num_bytes: int) -> list[memoryview]:
+        """Return the first `num_bytes` of some extents, in order, as writable memory."""
+        found = []
+        for extent in extents:
+            found.append(self.view(extent, min(extent.length, num_bytes)))
+            num_bytes -= extent.length
+        return found
 
     def check(self, taken: list[Extent]) -> list[str]:
         """Return a sentence for each broken invariant, given all extents that are taken."""

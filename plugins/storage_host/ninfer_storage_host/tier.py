@@ -35,15 +35,15 @@ class _Image:
 
     Attributes:
         header: as given.
-        extent: where the payload is.
+        extents: where the payload is; several only if the arena was in pieces.
         num_bytes: payload length.
         is_committed: visible.
         num_users: threads that are copying from or to it now.
-        is_retired: replaced; the last user frees the extent.
+        is_retired: replaced; the last user frees the extents.
     """
 
     header: bytes
-    extent: Extent
+    extents: tuple[Extent, ...]
     num_bytes: int
     is_committed: bool
     num_users: int = 0
@@ -53,8 +53,9 @@ class _Image:
 class HostTier(StorageTier):
     """Images in host memory.
 
-    One lock, never held while bytes are copied. An image that is being copied keeps its extent until the copy
-    ends: `delete` waits for it, a replacing `put` leaves the old extent to the last reader.
+    One lock, never held while bytes are copied. An image that is being copied keeps its extents until the copy
+    ends: `delete` waits for it, a replacing `put` leaves the old ones to the last reader. An image fits if its bytes
+    are free, wherever they are; one in pieces has no `view`, and `allocate` gives whole runs only.
 
     Invariants:
         used_bytes = sum of the extents of all images, allocated and in-flight ones included
@@ -131,13 +132,15 @@ class HostTier(StorageTier):
         with self._lock:
             self._require_open()
             images = [*self._images.values(), *self._loose]
-            problems = self._arena.check([image.extent for image in images])
-            problems += [
-                f"host tier: extent of {image.extent.length} bytes for an image of {image.num_bytes} bytes"
-                for image in images
-                if image.extent.length != round_up(image.num_bytes)
-            ]
-            used = sum(image.extent.length for image in images)
+            problems = self._arena.check([extent for image in images for extent in image.extents])
+            used = 0
+            for image in images:
+                length = sum(extent.length for extent in image.extents)
+                used += length
+                if length != round_up(image.num_bytes):
+                    problems.append(
+                        f"host tier: {length} bytes taken for an image of {image.num_bytes} bytes"
+                    )
             if used + self._arena.free_bytes != self._arena.capacity_bytes:
                 problems.append(
                     f"host tier: {used} bytes used + {self._arena.free_bytes} free is not the capacity"
@@ -167,9 +170,9 @@ class HostTier(StorageTier):
         with self._lock:
             self._require_open()
             image = self._visible(key)
-            if image is None:
+            if image is None or len(image.extents) > 1:
                 return None
-            return image.header, self._arena.view(image.extent, image.num_bytes)
+            return image.header, self._arena.view(image.extents[0], image.num_bytes)
 
     @override
     def allocate(self, key: ImageKey, header: bytes, payload_bytes: int) -> memoryview | None:
@@ -180,7 +183,7 @@ class HostTier(StorageTier):
             extent = self._arena.take(payload_bytes)
             if extent is None:
                 return None
-            self._images[key] = _Image(bytes(header), extent, payload_bytes, is_committed=False)
+            self._images[key] = _Image(bytes(header), (extent,), payload_bytes, is_committed=False)
             return self._arena.view(extent, payload_bytes)
 
     @override
@@ -198,13 +201,16 @@ class HostTier(StorageTier):
             return PutResult(status=PutStatus.STORED)
         with self._lock:
             self._require_open()
-            extent = self._arena.take(len(payload))
-            if extent is None:
+            extents = self._arena.take_pieces(len(payload))
+            if extents is None:
                 return PutResult(status=PutStatus.FULL, message=self._full_message(len(payload)))
-            image = _Image(bytes(item.header), extent, len(payload), is_committed=True, num_users=1)
+            image = _Image(
+                bytes(item.header), extents, len(payload), is_committed=True, num_users=1
+            )
             self._loose.add(image)
-            target = self._arena.view(extent, len(payload))
-        _copy(target, payload)
+            targets = self._arena.views(extents, len(payload))
+        for target, part in _parts(targets, payload):
+            _copy(target, part)
         with self._lock:
             self._loose.discard(image)
             self._release(image)
@@ -212,7 +218,7 @@ class HostTier(StorageTier):
                 raise TierClosed("the tier was closed during a put")
             before = self._images.get(item.key)
             if before is not None and not before.is_committed:
-                self._arena.give(extent)
+                self._arena.give_pieces(extents)
                 return PutResult(
                     status=PutStatus.FAILED, message="the key is allocated and not committed"
                 )
@@ -229,8 +235,11 @@ class HostTier(StorageTier):
             if image is None or image.header != item.header or image.num_bytes != len(payload):
                 return False
             image.num_users += 1
-            stored = self._arena.view(image.extent, image.num_bytes)
-        is_equal = bool(np.array_equal(np.asarray(stored), np.asarray(payload)))
+            stored = self._arena.views(image.extents, image.num_bytes)
+        is_equal = all(
+            np.array_equal(np.asarray(held), np.asarray(part))
+            for held, part in _parts(stored, payload)
+        )
         with self._lock:
             self._release(image)
         return is_equal
@@ -247,9 +256,10 @@ class HostTier(StorageTier):
                 )
                 return ReadResult(status=ReadStatus.FAILED, message=message)
             image.num_users += 1
-            stored = self._arena.view(image.extent, image.num_bytes)
+            stored = self._arena.views(image.extents, image.num_bytes)
         try:
-            _copy(_flat(item.buffer), stored)
+            for held, part in _parts(stored, _flat(item.buffer)):
+                _copy(part, held)
         finally:
             with self._lock:
                 self._release(image)
@@ -263,22 +273,22 @@ class HostTier(StorageTier):
         self._idle.wait_for(lambda: image.num_users == 0)
         self._loose.discard(image)
         if not self._is_closed:
-            self._arena.give(image.extent)
+            self._arena.give_pieces(image.extents)
         return image.is_committed
 
     def _retire(self, image: _Image) -> None:
-        """Free the extent of a replaced image, or leave that to its last user."""
+        """Free the extents of a replaced image, or leave that to its last user."""
         if image.num_users:
             image.is_retired = True
             self._loose.add(image)
         else:
-            self._arena.give(image.extent)
+            self._arena.give_pieces(image.extents)
 
     def _release(self, image: _Image) -> None:
         image.num_users -= 1
         if image.is_retired and not image.num_users:
             self._loose.discard(image)
-            self._arena.give(image.extent)
+            self._arena.give_pieces(image.extents)
         self._idle.notify_all()
 
     def _visible(self, key: ImageKey) -> _Image | None:
@@ -290,7 +300,17 @@ class HostTier(StorageTier):
             raise TierClosed("the host tier is closed")
 
     def _full_message(self, num_bytes: int) -> str:
-        return f"no free run of {round_up(num_bytes)} bytes, {self._arena.free_bytes} bytes free in all"
+        return f"{round_up(num_bytes)} bytes wanted, {self._arena.free_bytes} bytes free"
+
+
+def _parts(
+    pieces: Sequence[memoryview], whole: memoryview
+) -> Iterator[tuple[memoryview, memoryview]]:
+    """Pair pieces of memory, in order, with the parts of `whole` that belong there."""
+    at = 0
+    for piece in pieces:
+        yield piece, whole[at : at + len(piece)]
+        at += len(piece)
 
 
 def _flat(buffer: memoryview) -> memoryview:

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from ninfer_storage_host.arena import Arena
+from ninfer_storage_host.arena import Arena, round_up
 
 
 class PlainAllocator:
@@ -63,12 +63,35 @@ def test_fragmentation_stays_bounded_when_images_are_evicted_at_random(seed):
     assert run_contexts(seed, order="random") > 0.9
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_pieces_fill_the_arena_to_the_last_granule(seed):
+    rng = random.Random(seed)
+    arena = Arena(PlainAllocator(), 100 * PAGE, slot_bytes=PAGE)
+    taken = []
+    for _ in range(2000):
+        if taken and rng.random() < 0.45:
+            arena.give_pieces(taken.pop(rng.randrange(len(taken))))
+            continue
+        num_bytes = rng.choice([PAGE, STATE, rng.randrange(1, STATE)])
+        fits = round_up(num_bytes) <= arena.free_bytes
+        extents = arena.take_pieces(num_bytes)
+        assert (extents is not None) == fits
+        if extents:
+            assert sum(extent.length for extent in extents) == round_up(num_bytes)
+            assert sum(map(len, arena.views(extents, num_bytes))) == num_bytes
+            taken.append(extents)
+    assert arena.check([extent for extents in taken for extent in extents]) == []
+
+
 def test_a_refused_state_fits_after_evicting_a_bounded_number_of_pages():
     arena = Arena(PlainAllocator(), 100 * PAGE, slot_bytes=PAGE)
     pages = [arena.take(PAGE) for _ in range(100)]
     for page in pages[::2]:
         arena.give(page)
     assert arena.take(STATE) is None
+    in_pieces = arena.take_pieces(STATE)
+    assert len(in_pieces) == 4, "as few as there can be"
+    arena.give_pieces(in_pieces)
     kept = pages[1::2]
     num_evicted = 0
     while (extent := arena.take(STATE)) is None:

@@ -136,7 +136,7 @@ class HostMachine(RuleBasedStateMachine):
         elif status is PutStatus.FAILED:
             assert name in self.pending
         else:
-            assert self.largest_free() < round_up(length)
+            assert self.tier._arena.free_bytes < round_up(length), "it fits if its bytes are free"
 
     def largest_free(self):
         return max(self.tier._arena._lengths.values(), default=0)
@@ -187,6 +187,9 @@ class HostMachine(RuleBasedStateMachine):
         }
         for name, payload in self.images.items():
             assert read(self.tier, name, len(payload)) == (ReadStatus.READ, b"%d" % name, payload)
+            view = self.tier.view(key(name))
+            is_whole = len(self.tier._images[key(name)].extents) == 1
+            assert view == ((b"%d" % name, payload) if is_whole else None)
 
 
 HostMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -8,8 +8,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from ninfer_storage_host.arena import GRANULE_BYTES
 
-from ninfer.api import ImageKey, ImageKind
+from ninfer.api import ImageKey, ImageKind, PutItem
 from ninfer.cache.identity import ImageHeader
 from ninfer.cache.tier_handle import TierHandle
 from ninfer.cache.transfers import Move, MoveStatus, Transfers
@@ -138,3 +139,21 @@ def test_a_batch_comes_back_page_by_page(ways):
         ways.do(*(ways.move(page, tier, 0, NUM_PAGES - 1 - page) for page in range(NUM_PAGES)))
         assert [ways.content(NUM_PAGES - 1 - page) for page in range(NUM_PAGES)] == contents
         ways.do(*(ways.move(page, tier, 0, page) for page in range(NUM_PAGES)))
+
+
+def test_a_full_arena_in_pieces_holds_pages_like_any_other(ways):
+    host = ways.tiers[HOST - 1]
+    small = [
+        ImageKey(digest=hashlib.sha256(b"small %d" % n).digest(), kind=ImageKind.PAGE)
+        for n in range(host.usage().capacity_bytes // GRANULE_BYTES)
+    ]
+    host.put([PutItem(key=key, header=b"", payload=memoryview(b"x")) for key in small])
+    host.delete(small[::2])
+    contents = [ways.fill(page, page) for page in range(NUM_PAGES)]
+    ways.do(*(ways.move(page, 0, HOST, page) for page in range(NUM_PAGES)))
+    assert all(host.view(ways.move(page, 0, HOST).key) is None for page in range(NUM_PAGES))
+    ways.do(*(ways.move(page, HOST, DISK) for page in range(NUM_PAGES)))
+    for tier in (HOST, DISK):
+        ways.pool.kv.zero_()
+        ways.do(*(ways.move(page, tier, 0, page) for page in range(NUM_PAGES)))
+        assert [ways.content(page) for page in range(NUM_PAGES)] == contents
