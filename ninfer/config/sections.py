@@ -59,8 +59,8 @@ class EngineSection(Section):
     """Saved states of hybrid models on the device. Unit: states; 0 is 4 per lane, and more in a quarter of the room of KV."""
     max_concurrency: PositiveCount = 4
     """Requests that run at the same time (lanes). Unit: requests."""
-    prefill_chunk_tokens: PositiveCount = 512
-    """Prompt tokens computed in one step while no other request runs. Unit: tokens."""
+    prefill_chunk_tokens: PositiveCount | Literal["auto"] = "auto"
+    """Prompt tokens computed in one step while no other request runs. Unit: tokens; "auto" is 512, or up to 2048 if they take a tenth of a second."""
     prefill_chunk_tokens_shared: PositiveCount = 128
     """Prompt tokens computed in one step while other requests generate. Unit: tokens."""
     max_queue: PositiveCount = 256

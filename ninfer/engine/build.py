@@ -32,7 +32,7 @@ from ninfer.obs.clock import SystemClock
 from ninfer.obs.model_info import ModelInfo
 from ninfer.plugins.catalog import PluginCatalog
 from ninfer.plugins.selection import select_plugins
-from ninfer.sched.chunks import ChunkSizes
+from ninfer.sched.chunks import ChunkSizes, auto_chunk_tokens
 from ninfer.sched.drafting import Drafting
 from ninfer.sched.limits import SchedulerLimits
 from ninfer.sched.scheduler import Scheduler
@@ -213,7 +213,7 @@ def _assemble(
         drafting=drafting,
         policy=policy,
         clock=clock,
-        limits=_limits(settings),
+        limits=_limits(settings, device),
     )
 
     def close(is_sound: bool) -> None:  # noqa: FBT001 - a callback with one meaning
@@ -246,11 +246,14 @@ def _wait(wake: threading.Event) -> None:
     wake.clear()
 
 
-def _limits(settings: Settings) -> SchedulerLimits:
+def _limits(settings: Settings, device: Device) -> SchedulerLimits:
     engine = settings.engine
+    alone_tokens = engine.prefill_chunk_tokens
+    if alone_tokens == "auto":
+        alone_tokens = auto_chunk_tokens(device.speed.tokens_per_s)
     return SchedulerLimits(
         chunk_sizes=ChunkSizes(
-            alone_tokens=engine.prefill_chunk_tokens,
+            alone_tokens=alone_tokens,
             shared_tokens=engine.prefill_chunk_tokens_shared,
         ),
         max_queue=engine.max_queue,

@@ -3,10 +3,17 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ninfer.core.step import PAGE_SIZE_TOKENS, LaneChunk
 from ninfer.sched.ladder import rungs_from_end, rungs_from_start
 from ninfer.sched.lane import Lane
+
+MIN_AUTO_TOKENS: Final = 512
+MAX_AUTO_TOKENS: Final = 2048
+"""Longer chunks gain nothing more: what a call of an operator costs has vanished."""
+AUTO_S: Final = 0.1
+"""Another request, or the end of this one, waits so long for a chunk of more than the least size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +27,14 @@ class ChunkSizes:
 
     alone_tokens: int
     shared_tokens: int
+
+
+def auto_chunk_tokens(tokens_per_s: float) -> int:
+    """Choose the chunk size for a measured speed of prefill: a power of two."""
+    tokens = MIN_AUTO_TOKENS
+    while 2 * tokens <= min(MAX_AUTO_TOKENS, tokens_per_s * AUTO_S):
+        tokens *= 2
+    return tokens
 
 
 def choose_prefills(

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ninfer.sched.chunks import ChunkSizes, choose_prefills
+from ninfer.sched.chunks import ChunkSizes, auto_chunk_tokens, choose_prefills
 
 
 def lane(num_tokens, num_computed=0, captures=()):
@@ -87,3 +87,8 @@ def test_a_resumed_prompt_is_split_where_a_cold_one_is():
         ends.append(chosen[1])
         made.num_computed = chosen[1]
     assert ends == [128, 192, 256, 300]
+
+
+def test_a_fast_model_gets_larger_chunks():
+    sizes = {speed: auto_chunk_tokens(speed) for speed in (10.0, 9_000.0, 12_000.0, 30_000.0, 1e9)}
+    assert list(sizes.values()) == [512, 512, 1024, 2048, 2048]
