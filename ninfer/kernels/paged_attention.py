@@ -44,8 +44,37 @@ class AttentionPlan(Protocol):
         ...
 
 
+class RangeKernel(Protocol):
+    """Attends to a range of KV that lies before all queries, in place of the flash kernel."""
+
+    def takes(self, num_queries: int, keys: Tensor) -> bool:
+        """Whether it can do it and is faster. `keys`: `[1, num_kv_heads, num_tokens, head_dim]`, strided."""
+        ...
+
+    def __call__(
+        self, queries: Tensor, keys: Tensor, values: Tensor, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        """Attend.
+
+        Args:
+            queries: `[1, num_kv_heads, num_queries, head_dim]`, pool dtype.
+            keys: `[1, num_kv_heads, num_tokens, head_dim]`, strided.
+            values: alike.
+            scale: of the scores.
+
+        Returns:
+            float32 `[1, num_kv_heads, num_queries, head_dim]` and the log-sum-exp `[1, num_kv_heads, num_queries]`.
+        """
+        ...
+
+
 def plan_attention(
-    pool: KvPool, segments: Sequence[Segment], *, num_heads: int, scale: float
+    pool: KvPool,
+    segments: Sequence[Segment],
+    *,
+    num_heads: int,
+    scale: float,
+    ranges: RangeKernel | None = None,
 ) -> AttentionPlan:
     """Prepare attention for one step.
 
@@ -54,12 +83,13 @@ def plan_attention(
         segments: cover all rows of the batch in order without gaps.
         num_heads: query heads; a multiple of the pool's KV heads.
         scale: factor of the scores, usually head_dim ** -0.5.
+        ranges: for what it takes, on a CPU.
 
     Returns:
         The flash plan on a CPU, the torch reference elsewhere.
     """
     if pool.device.type == "cpu":
-        return CpuAttention(pool, segments, num_heads=num_heads, scale=scale)
+        return CpuAttention(pool, segments, num_heads=num_heads, scale=scale, ranges=ranges)
     return ReferenceAttention(pool, segments, num_heads=num_heads, scale=scale)
 
 
@@ -84,7 +114,13 @@ class CpuAttention:
     """The CPU plan; see `AttentionPlan`. Valid for one step, while the segments' pages stay where they are."""
 
     def __init__(
-        self, pool: KvPool, segments: Sequence[Segment], *, num_heads: int, scale: float
+        self,
+        pool: KvPool,
+        segments: Sequence[Segment],
+        *,
+        num_heads: int,
+        scale: float,
+        ranges: RangeKernel | None = None,
     ) -> None:
         """See `plan_attention`."""
         self._pool = pool
@@ -94,6 +130,7 @@ class CpuAttention:
         self._group = num_heads // self._kv_heads
         self._head_dim = pool.layout.head_dim
         self._scale = scale
+        self._ranges = ranges
         self._row_counts = [segment.num_rows for segment in segments]
         self._only_decodes = all(count == 1 for count in self._row_counts)
         self._merge_dtype = torch.promote_types(pool.layout.dtype, torch.float32)
@@ -177,12 +214,17 @@ class CpuAttention:
         output = output.to(self._merge_dtype)
         for context in contexts:
             keys, values = context.heads(self._pool, layer)
-            part, part_lse = _flash(folded, keys, values, scale=self._scale)
+            part, part_lse = self._before(folded, keys, values)
             part = part.view(kv_heads, num_rows, group, head_dim).to(self._merge_dtype)
             part_lse = part_lse.view(kv_heads, num_rows, group)
             output = torch.lerp(output, part, torch.sigmoid(part_lse - lse).unsqueeze(-1))
             lse = torch.logaddexp(lse, part_lse)
         return output.permute(1, 0, 2, 3).reshape(num_rows, -1).to(queries.dtype)
+
+    def _before(self, queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        if self._ranges is not None and self._ranges.takes(queries.shape[2], keys):
+            return self._ranges(queries, keys, values, self._scale)
+        return _flash(queries, keys, values, scale=self._scale)
 
 
 def _contexts(pool: KvPool, segment: Segment, num_tokens: int) -> list[_Context]:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
+from ninfer.kernels.paged_attention import RangeKernel
 from ninfer.models.build_options import BuildOptions
 from ninfer.models.compiling import CompilingFailed, can_compile_states
 from ninfer.models.config import ModelConfig
@@ -68,7 +69,8 @@ def assemble(
         inverse_frequencies=frequencies.to(options.device),
         has_mtp_head=has_mtp_head(file.shapes, config),
     )
-    return Transformer(config, weights, options, _compiled_step(config, weights, options))
+    compiled = _compiled_step(config, weights, options)
+    return Transformer(config, weights, options, compiled, _range_kernel(options))
 
 
 def _compiled_step(
@@ -80,6 +82,20 @@ def _compiled_step(
 
     try:
         return CompiledStep(config, weights, options.compiler)
+    except Exception as error:
+        raise CompilingFailed(f"{type(error).__name__}: {error}") from error
+
+
+def _range_kernel(options: BuildOptions) -> RangeKernel | None:
+    if options.compiler is None:
+        return None
+    from ninfer.kernels.compiled.range_attention import (  # noqa: PLC0415 - needs an extra
+        RangeAttention,
+        has_tiles,
+    )
+
+    try:
+        return RangeAttention(options.compiler) if has_tiles() else None
     except Exception as error:
         raise CompilingFailed(f"{type(error).__name__}: {error}") from error
 

@@ -1,12 +1,14 @@
 """How the rows of a step are grouped for attention. Knows nothing about how attention is computed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ninfer.kernels.kv_pool import KvLayout
 from ninfer.kernels.segment import Segment
 
 MAX_SINGLE_ROWS: Final = 4
+MAX_ROWS: Final = 512
+"""Rows of a long segment that attend together: among themselves half of all scores are computed for nothing."""
 MAX_SINGLE_BYTES: Final = 256 << 10
 """KV of one layer that every row of a segment may read for itself: it stays in a cache. A call for one row takes about
 12 us; one for several rows needs a second call for the rows among themselves, and merging, together about 100 us."""
@@ -14,6 +16,8 @@ MAX_SINGLE_BYTES: Final = 256 << 10
 
 def attending_segments(segments: Sequence[Segment], layout: KvLayout) -> tuple[Segment, ...]:
     """Split short segments over short contexts into single rows, which attend with the bits of a plain step.
+
+    Long segments are split where their positions are multiples of `MAX_ROWS`; a part reads the KV of earlier ones.
 
     Args:
         segments: of a step; only where their KV is and what rows look at counts in the result.
@@ -26,17 +30,25 @@ def attending_segments(segments: Sequence[Segment], layout: KvLayout) -> tuple[S
     attending: list[Segment] = []
     for segment in segments:
         is_short = segment.position_end * layer_bytes <= MAX_SINGLE_BYTES
-        if segment.num_rows == 1 or segment.num_rows > MAX_SINGLE_ROWS or not is_short:
+        if segment.num_rows > MAX_ROWS:
+            attending.extend(_parts(segment, MAX_ROWS))
+        elif segment.num_rows > MAX_SINGLE_ROWS or not is_short:
             attending.append(segment)
-            continue
-        attending.extend(
-            Segment(
-                segment.row_start + row,
-                1,
-                segment.position_start + row,
-                segment.runs,
-                context_start=segment.context_start,
-            )
-            for row in range(segment.num_rows)
-        )
+        else:
+            attending.extend(_parts(segment, 1))
     return tuple(attending)
+
+
+def _parts(segment: Segment, max_rows: int) -> Iterator[Segment]:
+    """Cut a segment at positions that are multiples of a number of rows."""
+    start = segment.position_start
+    while start < segment.position_end:
+        end = min(segment.position_end, (start // max_rows + 1) * max_rows)
+        yield Segment(
+            segment.row_start + start - segment.position_start,
+            end - start,
+            start,
+            segment.runs,
+            context_start=segment.context_start,
+        )
+        start = end

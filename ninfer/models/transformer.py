@@ -11,7 +11,7 @@ from torch.nn import functional
 from ninfer.kernels.compiled.contexts import Contexts
 from ninfer.kernels.kv_pool import KvLayout, KvPool
 from ninfer.kernels.linear import Linear
-from ninfer.kernels.paged_attention import plan_attention
+from ninfer.kernels.paged_attention import RangeKernel, plan_attention
 from ninfer.kernels.rms_norm import RmsNorm
 from ninfer.kernels.rope import rotations
 from ninfer.kernels.state_pool import StateLayout, StatePool
@@ -66,6 +66,7 @@ class Transformer:
         weights: TransformerWeights,
         options: BuildOptions,
         compiled: "CompiledStep | None" = None,
+        ranges: RangeKernel | None = None,
     ) -> None:
         """Keep the weights.
 
@@ -74,6 +75,7 @@ class Transformer:
             weights: operators.
             options: how they were built.
             compiled: for segments of at most `options.policy.max_compiled_rows` rows.
+            ranges: attends to what lies before a long segment; None for torch's kernel.
         """
         self.config = config
         num_kv_layers = len(config.attention_layers)
@@ -84,6 +86,7 @@ class Transformer:
         self.has_mtp_head = weights.has_mtp_head
         self._weights = weights
         self._compiled = compiled
+        self._ranges = ranges
         self._activation_dtype = options.activation_dtype
         self._scale = config.head_dim**-0.5
 
@@ -136,6 +139,7 @@ class Transformer:
             attending_segments(batch.segments, kv.layout),
             num_heads=self.config.num_heads,
             scale=self._scale,
+            ranges=self._ranges,
         )
         rotation = rotations(batch.positions, weights.inverse_frequencies, dtype)
         step = Step(rotation, attention, self._plan_states(batch, states))

@@ -6,7 +6,7 @@ import torch
 from ninfer.kernels.kv_pool import KvLayout, KvPool
 from ninfer.kernels.paged_attention import plan_attention
 from ninfer.kernels.segment import Segment
-from ninfer.models.attending import MAX_SINGLE_BYTES, MAX_SINGLE_ROWS, attending_segments
+from ninfer.models.attending import MAX_ROWS, MAX_SINGLE_BYTES, MAX_SINGLE_ROWS, attending_segments
 
 HEADS, KV_HEADS, HEAD_DIM = 4, 2, 8
 RUNS = ((5, 1), (2, 2))
@@ -16,9 +16,9 @@ def layout_of(dtype):
     return KvLayout(1, KV_HEADS, HEAD_DIM, dtype)
 
 
-def attend(segments, dtype, num_rows):
+def attend(segments, dtype, num_rows, num_pages=6):
     generator = torch.Generator().manual_seed(1)
-    pool = KvPool(layout_of(dtype), 6)
+    pool = KvPool(layout_of(dtype), num_pages)
     pool.kv.normal_(generator=generator)
     queries = torch.randn(num_rows, HEADS, HEAD_DIM, generator=generator).to(dtype)
     own = torch.randn(num_rows, 2, KV_HEADS, HEAD_DIM, generator=generator).to(dtype)
@@ -64,3 +64,23 @@ def test_long_segments_and_long_contexts_stay_whole():
         (7, 1, most - 2),
         (8, 1, most - 1),
     ]
+
+
+def test_very_long_segments_are_cut_at_multiples_of_positions():
+    segment = Segment(3, 2 * MAX_ROWS, 100, ((0, 99),), context_start=1)
+    parts = attending_segments([segment], layout_of(torch.float32))
+    bounds = [(part.position_start, part.position_end) for part in parts]
+    assert bounds == [(100, MAX_ROWS), (MAX_ROWS, 2 * MAX_ROWS), (2 * MAX_ROWS, 100 + 2 * MAX_ROWS)]
+    assert [part.row_start for part in parts] == [3, 3 + MAX_ROWS - 100, 3 + 2 * MAX_ROWS - 100]
+
+
+def test_parts_of_a_long_segment_give_what_the_whole_gives():
+    num_rows = MAX_ROWS + 40
+    runs = ((0, 10),)
+    whole = [Segment(0, num_rows, 7, runs)]
+    split = attending_segments(whole, layout_of(torch.float64))
+    assert len(split) > 1
+    expected, kv = attend(whole, torch.float64, num_rows, num_pages=10)
+    found, found_kv = attend(split, torch.float64, num_rows, num_pages=10)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    assert torch.equal(found_kv, kv)
