@@ -23,6 +23,7 @@ from typing import Any
 
 from benchmarks.served import THREADS, Bench
 from benchmarks.table import Row, table
+from ninfer.config.openmp import wait_briefly
 
 SPEED = (
     "decode",
@@ -100,6 +101,7 @@ def _run_child(family: str, folder: Path, *, is_quick: bool) -> list[Row] | None
     command = [sys.executable, "-m", "benchmarks.run", "--child", family]
     command += ["--folder", str(folder), "--json", str(result), *["--quick"] * is_quick]
     environ = {**os.environ, "OMP_NUM_THREADS": str(THREADS), "PYTHONPATH": str(ROOT)}
+    wait_briefly(environ)
     if subprocess.run(command, env=environ, check=False).returncode:
         return None
     return [Row.from_json(row) for row in json.loads(result.read_text(encoding="utf-8"))]

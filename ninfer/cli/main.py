@@ -14,6 +14,7 @@ from ninfer.cli.plugin_skeleton import plugin_app
 from ninfer.cli.plugins import plugins_app
 from ninfer.cli.serve import serve
 from ninfer.cli.simulate import simulate
+from ninfer.config.openmp import wait_briefly
 
 app = typer.Typer(
     name="ninfer",
@@ -46,4 +47,5 @@ def version() -> None:
 
 def main() -> None:
     """Run the command line of this process and exit."""
+    wait_briefly()
     app()
