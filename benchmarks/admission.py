@@ -103,6 +103,8 @@ class EmptyCopier:
         pass
 
     copy_page_in = copy_page_out
+    copy_pages_out = copy_page_out
+    copy_pages_in = copy_page_out
     copy_state_out = copy_page_out
     copy_state_in = copy_page_out
 

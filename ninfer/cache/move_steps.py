@@ -127,18 +127,20 @@ class MoveSteps:
             ReadItem(key=move.key, buffer=buffer)
             for move, buffer in zip(moves, buffers, strict=True)
         ]
-        results = []
-        for move, buffer, read in zip(moves, buffers, handle.read_into(items), strict=True):
-            status = read.status
-            if status is ReadStatus.READ and not _is_expected(move, read.header):
-                status = ReadStatus.CORRUPT
-            with self._count_lock:
+        reads = handle.read_into(items)
+        results = [_DONE] * len(moves)
+        with self._count_lock:
+            for at, (move, read) in enumerate(zip(moves, reads, strict=True)):
+                status = read.status
+                if status is ReadStatus.READ and not _is_expected(move, read.header):
+                    status = ReadStatus.CORRUPT
                 handle.count_read(status, move.num_bytes)
-            if status is ReadStatus.READ:
-                results.append(guard.copy_in(move, buffer))
-            else:
-                message = f"{handle.name}: {status.value} {read.message}".strip()
-                results.append(StepResult(outcome="source_lost", message=message))
+                if status is not ReadStatus.READ:
+                    message = f"{handle.name}: {status.value} {read.message}".strip()
+                    results[at] = StepResult(outcome="source_lost", message=message)
+        for first, end in _alike(moves, results):
+            whole = memoryview(held)[: _num_bytes(moves[:end])][_num_bytes(moves[:first]) :]
+            results[first:end] = [guard.copy_in(moves[first:end], whole)] * (end - first)
         return results
 
     def _restore_in_place(
@@ -152,7 +154,7 @@ class MoveSteps:
             handle.count_read(ReadStatus.CORRUPT, 0)
             return StepResult(outcome="source_lost", message=f"{handle.name}: other content")
         handle.count_read(ReadStatus.READ, move.num_bytes)
-        return guard.copy_in(move, payload)
+        return guard.copy_in([move], payload)
 
     # ---- device to tier ----------------------------------------------------------------------------
 
@@ -253,14 +255,15 @@ class _DeviceGuard:
     def is_cancelled(self) -> bool:
         return self._batch.is_cancelled
 
-    def copy_in(self, move: "Move", buffer: memoryview) -> StepResult:
+    def copy_in(self, moves: "Sequence[Move]", buffer: memoryview) -> StepResult:
+        """Copy a state, or pages that lie one behind the other in `buffer`."""
         with self._batch.lock:
             if self._batch.is_cancelled:
                 return _GIVEN_UP
-            if move.kind is ImageKind.STATE:
-                self._copier.copy_state_in(move.location, buffer)
+            if moves[0].kind is ImageKind.STATE:
+                self._copier.copy_state_in(moves[0].location, buffer)
             else:
-                self._copier.copy_page_in(move.location, buffer)
+                self._copier.copy_pages_in([move.location for move in moves], buffer)
         return _DONE
 
     def copy_out(self, move: "Move", buffer: memoryview) -> StepResult:
@@ -283,6 +286,22 @@ def _pieces(moves: "Sequence[Move]") -> "Iterator[Sequence[Move]]":
             first, num_bytes = at, 0
         num_bytes += move.num_bytes
     yield moves[first:]
+
+
+def _alike(moves: "Sequence[Move]", results: Sequence[StepResult]) -> "Iterator[tuple[int, int]]":
+    """Yield ranges of moves that are still to be done and can be done in one copy: one state, or pages."""
+    first = None
+    for at, (move, result) in enumerate(zip(moves, results, strict=True)):
+        is_page = result is _DONE and move.kind is not ImageKind.STATE
+        if first is not None and not is_page:
+            yield first, at
+            first = None
+        if is_page and first is None:
+            first = at
+        if result is _DONE and not is_page:
+            yield at, at + 1
+    if first is not None:
+        yield first, len(moves)
 
 
 def _num_bytes(moves: "Sequence[Move]") -> int:

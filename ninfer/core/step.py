@@ -188,6 +188,14 @@ class DeviceCopier(Protocol):
         """Copy a page image from host memory of `page_image_bytes`."""
         ...
 
+    def copy_pages_out(self, pages: Sequence[int], buffer: memoryview) -> None:
+        """Copy page images to host memory, one behind the other."""
+        ...
+
+    def copy_pages_in(self, pages: Sequence[int], buffer: memoryview) -> None:
+        """Copy page images that lie one behind the other in host memory."""
+        ...
+
     def copy_state_out(self, slot: int, buffer: memoryview) -> None:
         """Copy a state slot to host memory of `state_image_bytes`."""
         ...

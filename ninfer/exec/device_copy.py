@@ -5,7 +5,7 @@ head_dim]` row-major.
 """
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -46,8 +46,7 @@ class HostCopier:
             ValueError: the buffer has another length or is read-only.
             IndexError: there is no such page.
         """
-        for image, view in self._parts(page, buffer):
-            np.copyto(image, view)
+        self.copy_pages_out([page], buffer)
 
     def copy_page_in(self, page: int, buffer: memoryview) -> None:
         """Copy a page image from host memory of `page_image_bytes`.
@@ -56,8 +55,17 @@ class HostCopier:
             ValueError: the buffer has another length.
             IndexError: there is no such page.
         """
-        for image, view in self._parts(page, buffer):
-            np.copyto(view, image)
+        self.copy_pages_in([page], buffer)
+
+    def copy_pages_out(self, pages: Sequence[int], buffer: memoryview) -> None:
+        """Copy page images to host memory, one behind the other; pages that follow each other in one go."""
+        for images, views in self._parts(pages, buffer):
+            np.copyto(images, views)
+
+    def copy_pages_in(self, pages: Sequence[int], buffer: memoryview) -> None:
+        """Copy page images that lie one behind the other in host memory; see `copy_pages_out`."""
+        for images, views in self._parts(pages, buffer):
+            np.copyto(views, images)
 
     def copy_state_out(self, slot: int, buffer: memoryview) -> None:
         """Copy a state slot to host memory of `state_image_bytes`."""
@@ -67,15 +75,19 @@ class HostCopier:
         """Copy a state slot from host memory of `state_image_bytes`."""
         self._states.copy_in(slot, buffer)
 
-    def _parts(self, page: int, buffer: memoryview) -> Iterator[tuple[Bytes, Bytes]]:
-        """Yield each pool's part of the image and of the pool, of equal shape."""
-        _check(page, buffer, self._num_pages, self._image_bytes)
-        flat = np.frombuffer(buffer, np.uint8)
-        offset = 0
-        for pool_view in self._views:
-            view = pool_view[:, :, page]
-            yield flat[offset : offset + view.size].reshape(view.shape), view
-            offset += view.size
+    def _parts(self, pages: Sequence[int], buffer: memoryview) -> Iterator[tuple[Bytes, Bytes]]:
+        """Yield, for each run of pages and each pool, its part of the images and of the pool, of equal shape."""
+        _check(pages, buffer, self._num_pages, self._image_bytes)
+        images = np.frombuffer(buffer, np.uint8).reshape(len(pages), self._image_bytes)
+        for at, first, count in _runs(pages):
+            offset = 0
+            for pool_view in self._views:
+                num_layers, halves, _, row_bytes = pool_view.shape
+                size = num_layers * halves * row_bytes
+                part = images[at : at + count, offset : offset + size]
+                part = part.reshape(count, num_layers, halves, row_bytes).transpose(1, 2, 0, 3)
+                yield part, pool_view[:, :, first : first + count]
+                offset += size
 
 
 class CudaCopier:
@@ -100,27 +112,34 @@ class CudaCopier:
 
     def copy_page_out(self, page: int, buffer: memoryview) -> None:
         """Copy a page image to host memory of `page_image_bytes`; see `HostCopier`."""
-        _check(page, buffer, self._num_pages, self._image_bytes)
-        with torch.cuda.stream(self._stream()):
-            parts = [_flat(pool.run(page, 1).contiguous()) for pool in self._pools]
-            image = parts[0] if len(parts) == 1 else torch.cat(parts)
-            for host, (low, high) in _host_pieces(buffer):
-                host.copy_(image[low:high], non_blocking=True)
-            self._stream().synchronize()
+        self.copy_pages_out([page], buffer)
 
     def copy_page_in(self, page: int, buffer: memoryview) -> None:
         """Copy a page image from host memory of `page_image_bytes`; see `HostCopier`."""
-        _check(page, buffer, self._num_pages, self._image_bytes)
+        self.copy_pages_in([page], buffer)
+
+    def copy_pages_out(self, pages: Sequence[int], buffer: memoryview) -> None:
+        """Copy page images to host memory, one behind the other: gathered on the device, sent in one piece."""
+        _check(pages, buffer, self._num_pages, self._image_bytes)
         with torch.cuda.stream(self._stream()):
-            image = torch.empty(self._image_bytes, dtype=torch.uint8, device=self._device)
+            images = self._images(len(pages))
+            for at, count, part, target in self._parts(pages, images):
+                part[at : at + count].copy_(target)
+            flat = images.view(-1)
             for host, (low, high) in _host_pieces(buffer):
-                image[low:high].copy_(host, non_blocking=True)
-            offset = 0
-            for pool in self._pools:
-                part = image[offset : offset + pool.layout.page_bytes]
-                target = pool.run(page, 1)
-                target.copy_(part.view(target.dtype).view(target.shape))
-                offset += pool.layout.page_bytes
+                host.copy_(flat[low:high], non_blocking=True)
+            self._stream().synchronize()
+
+    def copy_pages_in(self, pages: Sequence[int], buffer: memoryview) -> None:
+        """Copy page images that lie one behind the other in host memory; see `copy_pages_out`."""
+        _check(pages, buffer, self._num_pages, self._image_bytes)
+        with torch.cuda.stream(self._stream()):
+            images = self._images(len(pages))
+            flat = images.view(-1)
+            for host, (low, high) in _host_pieces(buffer):
+                flat[low:high].copy_(host, non_blocking=True)
+            for at, count, part, target in self._parts(pages, images):
+                target.copy_(part[at : at + count])
             self._stream().synchronize()
 
     def copy_state_out(self, slot: int, buffer: memoryview) -> None:
@@ -134,6 +153,27 @@ class CudaCopier:
         with torch.cuda.stream(self._stream()):
             self._states.copy_in(slot, buffer)
             self._stream().synchronize()
+
+    def _images(self, num_pages: int) -> Tensor:
+        return torch.empty((num_pages, self._image_bytes), dtype=torch.uint8, device=self._device)
+
+    def _parts(
+        self, pages: Sequence[int], images: Tensor
+    ) -> Iterator[tuple[int, int, Tensor, Tensor]]:
+        """Yield, for each pool and run of pages, (at, count, the pool's part of all images, those pages of the pool).
+
+        Both are of bytes, `[pages, num_layers, 2, page bytes of one layer and half]`.
+        """
+        offset = 0
+        for pool in self._pools:
+            size, num_layers = pool.layout.page_bytes, pool.layout.num_layers
+            part = images[:, offset : offset + size].view(len(pages), num_layers, 2, -1)
+            whole = pool.kv.view(torch.uint8).view(
+                num_layers, 2, pool.num_slots // PAGE_SIZE_TOKENS, -1
+            )
+            for at, first, count in _runs(pages):
+                yield at, count, part, whole[:, :, first : first + count].permute(2, 0, 1, 3)
+            offset += size
 
     def _stream(self) -> torch.cuda.Stream:
         stream: torch.cuda.Stream | None = self._local.__dict__.get("stream")
@@ -155,11 +195,22 @@ def build_copier(
     return CudaCopier(pools, states=states) if is_cuda else HostCopier(pools, states=states)
 
 
-def _check(page: int, buffer: memoryview, num_pages: int, image_bytes: int) -> None:
-    if not 0 <= page < num_pages:
-        raise IndexError(f"page {page} is not in a pool of {num_pages}")
-    if buffer.nbytes != image_bytes:
-        raise ValueError(f"a page image has {image_bytes} bytes, the buffer has {buffer.nbytes}")
+def _check(pages: Sequence[int], buffer: memoryview, num_pages: int, image_bytes: int) -> None:
+    if not 0 <= min(pages) <= max(pages) < num_pages:
+        raise IndexError(f"pages {list(pages)} are not all in a pool of {num_pages}")
+    if buffer.nbytes != len(pages) * image_bytes:
+        raise ValueError(
+            f"a page image has {image_bytes} bytes, the buffer for {len(pages)} has {buffer.nbytes}"
+        )
+
+
+def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Yield (place in `pages`, first page, number of pages) of pages that follow each other."""
+    at = 0
+    for end in range(1, len(pages) + 1):
+        if end == len(pages) or pages[end] != pages[end - 1] + 1:
+            yield at, pages[at], end - at
+            at = end
 
 
 def _byte_view(pool: KvPool) -> Bytes:
@@ -168,10 +219,6 @@ def _byte_view(pool: KvPool) -> Bytes:
     row_bytes = pool.layout.page_bytes // (2 * num_layers)
     flat = pool.kv.view(torch.uint8).numpy()
     return flat.reshape(num_layers, 2, pool.num_slots // PAGE_SIZE_TOKENS, row_bytes)
-
-
-def _flat(tensor: Tensor) -> Tensor:
-    return tensor.view(-1).view(torch.uint8)
 
 
 def _host_pieces(buffer: memoryview) -> Iterator[tuple[Tensor, tuple[int, int]]]:

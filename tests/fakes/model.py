@@ -191,6 +191,14 @@ class FakeDevice:
     def copy_page_in(self, page, buffer):
         self.memory[page * PAGE_BYTES : (page + 1) * PAGE_BYTES] = buffer
 
+    def copy_pages_out(self, pages, buffer):
+        for at, page in enumerate(pages):
+            self.copy_page_out(page, buffer[at * PAGE_BYTES : (at + 1) * PAGE_BYTES])
+
+    def copy_pages_in(self, pages, buffer):
+        for at, page in enumerate(pages):
+            self.copy_page_in(page, buffer[at * PAGE_BYTES : (at + 1) * PAGE_BYTES])
+
     def copy_state_out(self, slot, buffer):
         buffer[:] = self.states[slot * STATE_BYTES : (slot + 1) * STATE_BYTES]
 

@@ -1,5 +1,6 @@
-"""A 64-bit checksum as fast as memory. Knows nothing about files."""
+"""A 64-bit checksum as fast as memory, of one image or of many beside each other. Knows nothing about files."""
 
+import struct
 import zlib
 from hashlib import blake2b
 from typing import Final
@@ -7,49 +8,113 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-_WINDOW_WORDS: Final = 1 << 17
-"""Words of 8 bytes summed at once: 1 MiB, so that both passes over a window find it in the processor's cache."""
+Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint64]
 
-_COLUMNS: Final = 512
+PART_BYTES: Final = 256 << 10
+"""Bytes summed at once, so that the second pass over them finds them in the processor's own cache."""
+
+_WINDOW_BYTES: Final = 1 << 20
+_ROW_BYTES: Final = 4 << 10
+_WORD: Final = np.dtype("<u8")
+_SUMS: Final = struct.Struct("<8sII")
+"""Weighted sum, CRC-32 of the column sums, CRC-32 of the words behind the last whole row."""
 
 
-def _odd_weights(count: int) -> npt.NDArray[np.uint64]:
+def _odd_weights(count: int) -> Words:
     """Return fixed pseudo-random odd numbers: splitmix64 of 1..count. Part of the format; never change it."""
     x = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    weights: npt.NDArray[np.uint64] = (x ^ (x >> np.uint64(31))) | np.uint64(1)
+    weights: Words = (x ^ (x >> np.uint64(31))) | np.uint64(1)
     return weights
 
 
-_WEIGHTS: Final = _odd_weights(_WINDOW_WORDS)
+_WEIGHTS: Final = _odd_weights(_WINDOW_BYTES // 8)
 
 
-def checksum(payload: memoryview) -> int:
-    """Return a 64-bit checksum of `payload`. Lets go of the GIL while it reads the bytes.
+class Checksum:
+    """Checksums of images of equal length, given in parts. Lets go of the GIL while it reads the bytes.
 
     For each window of 1 MiB two sums are taken: the words times fixed odd weights modulo 2^64 (any change of one
     word, and any swap of blocks, changes it) and the plain column sums of rows of 4 KiB (which catches what the
     first is weak for, an even number of changes in the highest bits). A keyed hash joins them with the length.
-    Measured on one core: about 5 GB/s in memory, against 2.5 for crc32 and 0.6 for blake2b alone.
+    Measured on one core, in parts that are in its cache: 10 GB/s, against 2.5 for crc32 and 0.6 for blake2b alone.
+
+    Args:
+        num_images: how many.
+        num_bytes: length of each.
     """
-    joined = blake2b(len(payload).to_bytes(8, "little"), digest_size=8, person=b"ninfer-disk-1")
-    num_words = len(payload) // 8
-    words = (
-        np.frombuffer(payload, np.dtype("<u8"), count=num_words)
-        if num_words
-        else np.empty(0, np.uint64)
-    )
-    for start in range(0, num_words, _WINDOW_WORDS):
-        window = words[start : start + _WINDOW_WORDS]
-        num_rows = len(window) // _COLUMNS
-        columns = np.add.reduce(window[: num_rows * _COLUMNS].reshape(num_rows, _COLUMNS), axis=0)
-        rest = window[num_rows * _COLUMNS :]
-        weighted = int(np.dot(window, _WEIGHTS[: len(window)]))
-        joined.update(weighted.to_bytes(8, "little"))
-        joined.update(
-            zlib.crc32(columns.data).to_bytes(4, "little")
-            + zlib.crc32(rest.data).to_bytes(4, "little")
+
+    def __init__(self, num_images: int, num_bytes: int) -> None:
+        """Begin with nothing."""
+        self._joined = [num_bytes.to_bytes(8, "little")] * num_images
+        self._num_done = 0
+        self._num_bytes = num_bytes
+        self._start_window()
+
+    def add(self, part: Bytes) -> None:
+        """Add the next bytes.
+
+        Args:
+            part: `[num_images, bytes]`, the last axis without gaps. A multiple of `PART_BYTES`, or all that is left.
+        """
+        for at in range(0, part.shape[1], PART_BYTES):
+            self._add_part(part[:, at : at + PART_BYTES])
+
+    def values(self) -> list[int]:
+        """Return the checksums; all bytes are there."""
+        hashes = (
+            blake2b(joined, digest_size=8, person=b"ninfer-disk-1").digest()
+            for joined in self._joined
         )
-    joined.update(payload[num_words * 8 :])
-    return int.from_bytes(joined.digest(), "little")
+        return [int.from_bytes(digest, "little") for digest in hashes]
+
+    def _add_part(self, part: Bytes) -> None:
+        num_images, num_bytes = part.shape
+        offset = self._num_done % _WINDOW_BYTES
+        words = part[:, : num_bytes // 8 * 8].view(_WORD)
+        num_words = words.shape[1]
+        rows = words[:, : num_bytes // _ROW_BYTES * (_ROW_BYTES // 8)]
+        rows = rows.reshape(num_images, num_bytes // _ROW_BYTES, _ROW_BYTES // 8)
+        self._columns += np.add.reduce(rows, axis=1)
+        weights = _WEIGHTS[offset // 8 :][:num_words]
+        self._weighted += np.einsum("ij,j->i", words, weights)
+        self._num_done += num_bytes
+        is_last = self._num_done == self._num_bytes
+        if is_last or self._num_done % _WINDOW_BYTES == 0:
+            left = part[:, num_bytes // _ROW_BYTES * _ROW_BYTES :]
+            self._end_window(left[:, : left.shape[1] // 8 * 8], left[:, left.shape[1] // 8 * 8 :])
+
+    def _start_window(self) -> None:
+        num_images = len(self._joined)
+        self._columns = np.zeros((num_images, _ROW_BYTES // 8), np.uint64)
+        self._weighted = np.zeros(num_images, np.uint64)
+
+    def _end_window(self, rest: Bytes, odd: Bytes) -> None:
+        """Join the sums of a window.
+
+        Args:
+            rest: whole words behind the last whole row.
+            odd: bytes behind the last whole word.
+        """
+        sums = self._columns.astype(_WORD, copy=False).data.cast("B")
+        weighted = self._weighted.astype(_WORD, copy=False).tobytes()
+        num_last = self._num_done % _WINDOW_BYTES
+        has_words = num_last == 0 or num_last >= 8
+        for at in range(len(self._joined)):
+            if has_words:
+                row_crc = zlib.crc32(sums[_ROW_BYTES * at : _ROW_BYTES * (at + 1)])
+                rest_crc = zlib.crc32(rest[at].tobytes()) if rest.shape[1] else 0
+                self._joined[at] += _SUMS.pack(weighted[8 * at : 8 * at + 8], row_crc, rest_crc)
+            if odd.shape[1]:
+                self._joined[at] += odd[at].tobytes()
+        self._start_window()
+
+
+def checksum(payload: memoryview) -> int:
+    """Return the checksum of one image."""
+    joined = Checksum(1, len(payload))
+    if len(payload):
+        joined.add(np.frombuffer(payload, np.uint8)[None])
+    return joined.values()[0]

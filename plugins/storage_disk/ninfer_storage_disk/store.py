@@ -9,7 +9,7 @@ Order of every change, so that a crash at any point leaves old or new:
 import contextlib
 import logging
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -19,7 +19,6 @@ from ninfer.api import ImageKey, PutResult, PutStatus, ReadStatus
 from ninfer.api.tier import newest_first
 from ninfer_storage_disk.about import NOTHING_KNOWN, About, write_about
 from ninfer_storage_disk.blocks import Run, joined
-from ninfer_storage_disk.checksum import checksum
 from ninfer_storage_disk.directory import (
     DAMAGED_JOURNAL,
     DATA,
@@ -34,6 +33,7 @@ from ninfer_storage_disk.events import Events
 from ninfer_storage_disk.files import Files
 from ninfer_storage_disk.fitting import ByValue, Fitting
 from ninfer_storage_disk.journal import Journal, JournalHead
+from ninfer_storage_disk.payloads import Payloads
 from ninfer_storage_disk.recovery import choose_live
 from ninfer_storage_disk.space import Space
 
@@ -135,6 +135,11 @@ class Store:
         with self._index_lock:
             return self._index.get(key)
 
+    def find_all(self, keys: Iterable[ImageKey]) -> list[Entry | None]:
+        """Return the entry of each key."""
+        with self._index_lock:
+            return [self._index.get(key) for key in keys]
+
     def entries(self) -> list[Entry]:
         """Return all entries, oldest first."""
         with self._index_lock:
@@ -154,15 +159,20 @@ class Store:
         elif not self._journal.is_present():
             self._journal.rewrite(self.entries(), sync=self._sync)
 
-    def read(self, entry: Entry, buffer: memoryview) -> ReadStatus:
-        """Read and verify a payload. Needs no lock. Raises OSError."""
-        position = 0
-        for run in entry.runs:
-            part = buffer[position : position + run.count * self.block_bytes]
-            if self._files.read_at(self._data, part, run.start * self.block_bytes) < len(part):
-                break
-            position += len(part)
-        if position == entry.num_bytes and checksum(buffer) == entry.checksum:
+    def read(self, wanted: Sequence[tuple[Entry, memoryview]]) -> list[ReadStatus | OSError]:
+        """Read and verify payloads, best in the order of the file. Needs no lock.
+
+        Returns:
+            A status for each, or what the system said.
+        """
+        found = self._payloads.read(self._data, wanted)
+        return [
+            answer if isinstance(answer, OSError) else self._judge(entry, is_good=answer)
+            for (entry, _), answer in zip(wanted, found, strict=True)
+        ]
+
+    def _judge(self, entry: Entry, *, is_good: bool) -> ReadStatus:
+        if is_good:
             return ReadStatus.READ
         return ReadStatus.CORRUPT if self.find(entry.key) is entry else ReadStatus.MISSING
 
@@ -263,6 +273,7 @@ class Store:
             events=self.events,
         )
         self._head = self._journal.head
+        self._payloads = Payloads(self._files, self.block_bytes)
         is_new = not (self._path / DATA).exists()
         self._data = self._files.open(self._path / DATA)
         if self._sync and is_new:

@@ -192,23 +192,29 @@ class DiskTier(StorageTier):
             with self._store.write_lock:
                 if error := self._ensure_present():
                     return [ReadResult(status=ReadStatus.FAILED, message=str(error))] * len(items)
-        entries = [self._store.find(item.key) for item in items]
+        entries = self._store.find_all(item.key for item in items)
         results = [ReadResult(status=ReadStatus.MISSING)] * len(items)
-        found = [(entry, number) for number, entry in enumerate(entries) if entry is not None]
-        found.sort(key=lambda pair: pair[0].runs[0].start if pair[0].runs else 0)
-        self._store.advise([entry for entry, _ in found])
-        for entry, number in found:
-            results[number] = self._read(entry, items[number].buffer)
+        found = []
+        for number, (entry, item) in enumerate(zip(entries, items, strict=True)):
+            if entry is None:
+                continue
+            if item.buffer.nbytes == entry.num_bytes:
+                found.append((entry, _flat(item.buffer), number))
+            else:
+                message = (
+                    f"buffer of {item.buffer.nbytes} bytes for an image of {entry.num_bytes} bytes"
+                )
+                results[number] = ReadResult(status=ReadStatus.FAILED, message=message)
+        found.sort(key=lambda image: image[0].runs[0].start if image[0].runs else 0)
+        wanted = [(entry, buffer) for entry, buffer, _ in found]
+        self._store.advise([entry for entry, _ in wanted])
+        for (entry, _, number), status in zip(found, self._store.read(wanted), strict=True):
+            results[number] = self._result(entry, status)
         return results
 
-    def _read(self, entry: Entry, buffer: memoryview) -> ReadResult:
-        if buffer.nbytes != entry.num_bytes:
-            message = f"buffer of {buffer.nbytes} bytes for an image of {entry.num_bytes} bytes"
-            return ReadResult(status=ReadStatus.FAILED, message=message)
-        try:
-            status = self._store.read(entry, _flat(buffer))
-        except OSError as error:
-            return ReadResult(status=ReadStatus.FAILED, message=str(error))
+    def _result(self, entry: Entry, status: ReadStatus | OSError) -> ReadResult:
+        if isinstance(status, OSError):
+            return ReadResult(status=ReadStatus.FAILED, message=str(status))
         if status is ReadStatus.READ:
             return ReadResult(status=status, header=entry.header)
         if status is ReadStatus.CORRUPT:
@@ -238,6 +244,8 @@ def _image(item: PutItem) -> NewImage:
 
 def _flat(buffer: memoryview) -> memoryview:
     """Return a buffer as bytes in one dimension (`cast` refuses empty buffers)."""
+    if buffer.format == "B" and buffer.ndim == 1:
+        return buffer
     return buffer.cast("B") if buffer.nbytes else memoryview(b"")
 
 

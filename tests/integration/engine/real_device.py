@@ -68,6 +68,7 @@ class RealDevice:
         )
         copier = HostCopier(self.pools, states=self.states)
         self.copy_page_out, self.copy_page_in = copier.copy_page_out, copier.copy_page_in
+        self.copy_pages_out, self.copy_pages_in = copier.copy_pages_out, copier.copy_pages_in
         self.copy_state_out, self.copy_state_in = copier.copy_state_out, copier.copy_state_in
         self.layout = self.runner.layout
         self.execute = self.runner.execute

@@ -30,6 +30,14 @@ class Device:
         self.touched.append(page)
         self.pages[page] = bytes(buffer)
 
+    def copy_pages_in(self, pages, buffer):
+        for at, page in enumerate(pages):
+            self.copy_page_in(page, buffer[at * PAGE_BYTES : (at + 1) * PAGE_BYTES])
+
+    def copy_pages_out(self, pages, buffer):
+        for at, page in enumerate(pages):
+            self.copy_page_out(page, buffer[at * PAGE_BYTES : (at + 1) * PAGE_BYTES])
+
 
 def header(number):
     return ImageHeader(

@@ -1,0 +1,46 @@
+"""The checksum is part of the format: however the bytes are given, it equals the plain sentence of `Checksum`."""
+
+import zlib
+from hashlib import blake2b
+
+import numpy as np
+import pytest
+from ninfer_storage_disk.checksum import _WEIGHTS, Checksum, checksum
+
+SIZES = [0, 1, 7, 8, 4095, 4096, 4104, 24_576, 262_145, 2**20 - 1, 2**20, 2**20 + 7, 2**20 + 4104]
+
+
+def plain(payload: bytes) -> int:
+    """Return the checksum, window by window, as it was first written."""
+    joined = blake2b(len(payload).to_bytes(8, "little"), digest_size=8, person=b"ninfer-disk-1")
+    num_words = len(payload) // 8
+    words = np.frombuffer(payload[: 8 * num_words], "<u8")
+    for start in range(0, num_words, 2**17):
+        window = words[start : start + 2**17]
+        rows = window[: len(window) // 512 * 512].reshape(-1, 512)
+        joined.update(int(np.dot(window, _WEIGHTS[: len(window)])).to_bytes(8, "little"))
+        columns = np.add.reduce(rows, axis=0)
+        joined.update(zlib.crc32(columns.data).to_bytes(4, "little"))
+        joined.update(zlib.crc32(window[rows.size :].data).to_bytes(4, "little"))
+    joined.update(payload[8 * num_words :])
+    return int.from_bytes(joined.digest(), "little")
+
+
+@pytest.mark.parametrize("size", [*SIZES, 1_474_560, 3 * 2**20 + 5])
+def test_one_image(size) -> None:
+    payload = np.random.default_rng(size).integers(0, 256, size, np.uint8).tobytes()
+    assert checksum(memoryview(payload)) == plain(payload)
+
+
+@pytest.mark.parametrize("size", SIZES[1:])
+def test_images_beside_each_other_with_gaps(size) -> None:
+    images = np.random.default_rng(size).integers(0, 256, (5, size + 13), np.uint8)
+    joined = Checksum(5, size)
+    joined.add(images[:, :size])
+    assert joined.values() == [plain(image[:size].tobytes()) for image in images]
+
+
+def test_known_value() -> None:
+    """Of files that exist."""
+    payload = bytes(range(256)) * 5000
+    assert checksum(memoryview(payload)) == 14270661872796651952
