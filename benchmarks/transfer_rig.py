@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ninfer.api import ImageKey, ImageKind, TierContext
-from ninfer.cache.copies_down import MAX_IN_FLIGHT
+from ninfer.cache.copies_down import IN_FLIGHT_BYTES, MAX_IN_FLIGHT
 from ninfer.cache.identity import ImageHeader, encode_tokens, sha256
 from ninfer.cache.tier_handle import TierHandle
 from ninfer.cache.transfers import Move, MoveStatus, Transfers
@@ -104,7 +104,7 @@ class TransferRig:
                 for move in islice(waiting, count):
                     self.transfers.start([move])
 
-        start(MAX_IN_FLIGHT)
+        start(max(MAX_IN_FLIGHT, -(-IN_FLIGHT_BYTES // self.page_bytes)))
         self._wait(moves, start)
         return time.perf_counter() - start_s
 

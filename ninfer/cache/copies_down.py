@@ -13,6 +13,8 @@ from ninfer.cache.tier_writes import Admission
 from ninfer.cache.transfers import Move, MoveStatus, Transfers
 
 MAX_IN_FLIGHT: Final = 64
+IN_FLIGHT_BYTES: Final = 8 << 20
+"""Of small images more are under way at once, up to this: those that wait for the same tier share its flushes."""
 MAX_OFFERED: Final = 65_536
 MAX_TRIES: Final = 4
 AHEAD_IMAGES: Final = 32
@@ -45,6 +47,7 @@ class CopiesDown:
         self._deferred: list[tuple[StoredObject, int]] = []
         self._ahead_revision = -1
         self.num_in_flight = 0
+        self._in_flight_bytes = 0
 
     @property
     def is_idle(self) -> bool:
@@ -61,13 +64,17 @@ class CopiesDown:
 
     def pump(self) -> None:
         """Start offered copies, as many as may be under way at once."""
-        while self._offered and self.num_in_flight < MAX_IN_FLIGHT:
+        while self._offered and not self._is_busy:
             stored, num_tries = self._offered.popleft()
             if not stored.is_gone:
                 self._copy_where_wanted(stored, num_tries)
         self._keep_ahead()
         now_s = self._store.clock.monotonic_s()
         self._store.revision += sum(ledger.try_again(now_s) for ledger in self._store.ledgers)
+
+    @property
+    def _is_busy(self) -> bool:
+        return self.num_in_flight >= MAX_IN_FLIGHT and self._in_flight_bytes >= IN_FLIGHT_BYTES
 
     def _keep_ahead(self) -> None:
         """Copy the next victims of a tier that is nearly full further down, so that giving them up is a mere drop.
@@ -189,6 +196,7 @@ class CopiesDown:
             tag=lambda ended: self._ended(stored, ended, done, may_retry=may_retry),
         )
         self.num_in_flight += 1
+        self._in_flight_bytes += move.num_bytes
         self._transfers.start([move])
         return move
 
@@ -206,6 +214,7 @@ class CopiesDown:
         may_retry: bool,
     ) -> None:
         self.num_in_flight -= 1
+        self._in_flight_bytes -= move.num_bytes
         self._offered.extend(self._deferred)
         self._deferred.clear()
         is_done = move.status is MoveStatus.DONE
@@ -268,7 +277,7 @@ class CopiesDown:
             if stored.is_gone or source is None or source >= target:
                 continue
             num_started += self.copy(stored, source, target)
-            while self.num_in_flight >= MAX_IN_FLIGHT:
+            while self._is_busy:
                 if not keep_going():
                     return num_started
         while self.num_in_flight and keep_going():

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -59,7 +60,11 @@ class MoveSteps:
             One result per move, in order.
         """
         moves = [move for batch in batches for move in batch.moves]
-        guards = [_DeviceGuard(self._copier, batch) for batch in batches for _ in batch.moves]
+        guards = [
+            guard
+            for batch in batches
+            for guard in [_DeviceGuard(self._copier, batch)] * len(batch.moves)
+        ]
         if moves[0].target == 0:
             return self._restore(moves, guards[0])
         if moves[0].source == 0:
@@ -88,25 +93,26 @@ class MoveSteps:
     def _restore_in_lanes(
         self, handle: TierHandle, pieces: "Sequence[Sequence[Move]]", guard: "_DeviceGuard"
     ) -> list[StepResult]:
-        """Restore every other piece on a second thread: one reads while the other verifies and copies."""
+        """Restore pieces on two threads, each the next that waits: one reads while the other verifies and copies."""
         ended: list[list[StepResult]] = [[] for _ in pieces]
         problems: list[Exception] = []
+        waiting = iter(range(len(pieces)))
         num_bytes = max(map(_num_bytes, pieces))
 
-        def restore(lane: int, held: bytearray) -> None:
+        def restore(held: bytearray) -> None:
             try:
-                for at in range(lane, len(pieces), _NUM_LANES):
+                for at in waiting:
                     ended[at] = self._restore_piece(handle, pieces[at], held, guard)
             except Exception as problem:  # noqa: BLE001 - raised again below, on the worker's thread
                 problems.append(problem)
 
         helpers = [
-            threading.Thread(target=restore, args=(n, self._held(n, num_bytes)), daemon=True)
+            threading.Thread(target=restore, args=(self._held(n, num_bytes),), daemon=True)
             for n in range(1, _NUM_LANES)
         ]
         for helper in helpers:
             helper.start()
-        restore(0, self._held(0, num_bytes))
+        restore(self._held(0, num_bytes))
         for helper in helpers:
             helper.join()
         if problems:
@@ -167,12 +173,17 @@ class MoveSteps:
     def _spill_staged(
         self, handle: TierHandle, moves: "Sequence[Move]", guards: "Sequence[_DeviceGuard]"
     ) -> list[StepResult]:
-        buffers = self._staging(moves)
-        results = [
-            guard.copy_out(move, buffer)
-            for move, buffer, guard in zip(moves, buffers, guards, strict=True)
-        ]
-        return self._put(handle, moves, buffers, results)
+        held = memoryview(self._held(0, _num_bytes(moves)))
+        results: list[StepResult] = []
+        offset = 0
+        for piece in _pieces(moves):
+            for first, end in _alike(piece, [_DONE] * len(piece)):
+                at, num_bytes = len(results), _num_bytes(piece[first:end])
+                wanted = guards[at : at + end - first]
+                part = held[offset : offset + num_bytes]
+                results += _copy_out(piece[first:end], wanted, part)
+                offset += num_bytes
+        return self._put(handle, moves, self._staging(moves), results)
 
     def _spill_in_place(
         self, handle: TierHandle, move: "Move", guard: "_DeviceGuard"
@@ -248,7 +259,8 @@ class _DeviceGuard:
     """Touches device memory only under the lock and only while the batch is wanted."""
 
     def __init__(self, copier: DeviceCopier, batch: "Batch") -> None:
-        self._copier = copier
+        self.copier = copier
+        self.lock = batch.lock
         self._batch = batch
 
     @property
@@ -257,24 +269,41 @@ class _DeviceGuard:
 
     def copy_in(self, moves: "Sequence[Move]", buffer: memoryview) -> StepResult:
         """Copy a state, or pages that lie one behind the other in `buffer`."""
-        with self._batch.lock:
+        with self.lock:
             if self._batch.is_cancelled:
                 return _GIVEN_UP
             if moves[0].kind is ImageKind.STATE:
-                self._copier.copy_state_in(moves[0].location, buffer)
+                self.copier.copy_state_in(moves[0].location, buffer)
             else:
-                self._copier.copy_pages_in([move.location for move in moves], buffer)
+                self.copier.copy_pages_in([move.location for move in moves], buffer)
         return _DONE
 
     def copy_out(self, move: "Move", buffer: memoryview) -> StepResult:
-        with self._batch.lock:
+        with self.lock:
             if self._batch.is_cancelled:
                 return _GIVEN_UP
             if move.kind is ImageKind.STATE:
-                self._copier.copy_state_out(move.location, buffer)
+                self.copier.copy_state_out(move.location, buffer)
             else:
-                self._copier.copy_page_out(move.location, buffer)
+                self.copier.copy_page_out(move.location, buffer)
         return _DONE
+
+
+def _copy_out(
+    moves: "Sequence[Move]", guards: "Sequence[_DeviceGuard]", buffer: memoryview
+) -> list[StepResult]:
+    """Copy a state, or pages to be one behind the other in `buffer`: in one go if all are still wanted."""
+    with ExitStack() as stack:
+        for guard in dict.fromkeys(guards):
+            stack.enter_context(guard.lock)
+        if len(moves) > 1 and not any(guard.is_cancelled for guard in guards):
+            guards[0].copier.copy_pages_out([move.location for move in moves], buffer)
+            return [_DONE] * len(moves)
+    num_bytes = moves[0].num_bytes
+    return [
+        guard.copy_out(move, buffer[at * num_bytes : (at + 1) * num_bytes])
+        for at, (move, guard) in enumerate(zip(moves, guards, strict=True))
+    ]
 
 
 def _pieces(moves: "Sequence[Move]") -> "Iterator[Sequence[Move]]":

@@ -1,13 +1,14 @@
 """The only door to the file system. Knows nothing about images; tests replace it to inject faults."""
 
 import contextlib
+import ctypes
 import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import Final, cast
 
 _OPEN_FLAGS: Final = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 FULL_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -17,6 +18,9 @@ _MAX_IO_BYTES: Final = 64 << 20
 _READ_BYTES: Final = 512 << 10
 """Reads end at multiples of this; the page cache then keeps the file in slightly larger pieces (measured on ext4: a tenth
 less time for later reads)."""
+
+_FLUSH_BEGIN: Final = 2
+"""`SYNC_FILE_RANGE_WRITE`: begin, wait for nothing."""
 
 
 class Files:
@@ -106,6 +110,11 @@ class Files:
         else:
             os.fsync(handle)
 
+    def begin_flush(self, handle: int, offset: int, num_bytes: int) -> None:
+        """Let the device begin with what was written there, where that can be asked for. Makes nothing durable."""
+        if _sync_file_range is not None:
+            _sync_file_range(handle, offset, num_bytes, _FLUSH_BEGIN)
+
     def replace(self, source: Path, target: Path) -> None:
         """Rename over `target` as one step."""
         source.replace(target)
@@ -150,3 +159,18 @@ class Files:
                 os.lseek(handle, offset, os.SEEK_SET)
                 return os.write(handle, buffer)
         return os.pwrite(handle, buffer, offset)
+
+
+def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    """Return the C library's `sync_file_range`, which Python lacks; None where it is not there."""
+    if sys.platform != "linux":
+        return None
+    try:
+        function = ctypes.CDLL(None).sync_file_range
+    except (OSError, AttributeError):
+        return None
+    function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    return cast("Callable[[int, int, int, int], int]", function)
+
+
+_sync_file_range: Final = _find_sync_file_range()

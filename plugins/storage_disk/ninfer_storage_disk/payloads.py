@@ -11,14 +11,18 @@ from ninfer_storage_disk.entry import Entry
 from ninfer_storage_disk.files import Files
 
 _JOINED_BYTES: Final = 512 << 10
-"""Small images that follow each other in the file are read and verified together, up to this: it fits the processor's
-own cache."""
+"""Small images that follow each other in the file are read, or written, and summed together, up to this: it fits the
+processor's own cache."""
+
+_FLUSH_BYTES: Final = 2 << 20
+"""The device begins with what is written when there is so much of it, and works while more is written."""
 
 Wanted = tuple[Entry, memoryview]
+Placed = tuple[memoryview, Sequence[Run]]
 
 
 class Payloads:
-    """Reads and verifies payloads. Thread-safe.
+    """Reads and verifies, sums and writes payloads. Thread-safe.
 
     Args:
         files: the file layer.
@@ -42,7 +46,9 @@ class Payloads:
             For each: whether the bytes are those that were put, or what the system said.
         """
         found: list[bool | OSError] = []
-        for group in self._groups(wanted):
+        shapes = [(entry.num_bytes, entry.runs) for entry, _ in wanted]
+        for first, end in self._groups(shapes):
+            group = wanted[first:end]
             try:
                 if len(group) == 1:
                     found.append(self._read_one(handle, *group[0]))
@@ -52,24 +58,74 @@ class Payloads:
                 found += [error] * len(group)
         return found
 
-    def _groups(self, wanted: Sequence[Wanted]) -> Iterator[Sequence[Wanted]]:
-        """Cut into stretches of images of one length, one behind the other in the file."""
+    def write(self, handle: int, placed: Sequence[Placed]) -> list[int | OSError]:
+        """Write payloads to their blocks; nothing is durable yet.
+
+        Args:
+            handle: the data file.
+            placed: payloads with as many blocks as they take.
+
+        Returns:
+            For each its checksum, or what the system said.
+        """
+        found: list[int | OSError] = []
+        shapes = [(len(payload), runs) for payload, runs in placed]
+        low = high = 0
+        for first, end in self._groups(shapes):
+            group = placed[first:end]
+            try:
+                found += (
+                    self._write_one(handle, *group[0])
+                    if len(group) == 1
+                    else self._write_joined(handle, group)
+                )
+            except OSError as error:
+                found += [error] * len(group)
+                continue
+            runs = [run for _, runs in group for run in runs]
+            if runs and runs[0].start != high:
+                low = runs[0].start
+            high = runs[-1].end if runs else high
+            if (high - low) * self._block_bytes >= _FLUSH_BYTES:
+                self._files.begin_flush(
+                    handle, low * self._block_bytes, (high - low) * self._block_bytes
+                )
+                low = high
+        return found
+
+    def _groups(self, shapes: Sequence[tuple[int, Sequence[Run]]]) -> Iterator[tuple[int, int]]:
+        """Cut (length, blocks) of images into stretches of one length, one behind the other in the file."""
         first = 0
-        for at in range(1, len(wanted) + 1):
-            if at < len(wanted) and self._follows(wanted[at - 1][0], wanted[at][0]):
-                stretch_bytes = (at + 1 - first) * wanted[first][0].runs[0].count
-                if stretch_bytes * self._block_bytes <= _JOINED_BYTES:
+        for at in range(1, len(shapes) + 1):
+            if at < len(shapes) and _follows(shapes[at - 1], shapes[at]):
+                stretch = (at + 1 - first) * shapes[first][1][0].count
+                if stretch * self._block_bytes <= _JOINED_BYTES:
                     continue
-            yield wanted[first:at]
+            yield first, at
             first = at
 
-    @staticmethod
-    def _follows(before: Entry, entry: Entry) -> bool:
-        return (
-            len(before.runs) == len(entry.runs) == 1
-            and before.num_bytes == entry.num_bytes
-            and before.runs[0].end == entry.runs[0].start
-        )
+    def _write_joined(self, handle: int, group: Sequence[Placed]) -> list[int]:
+        num_bytes, run = len(group[0][0]), group[0][1][0]
+        stride = run.count * self._block_bytes
+        memory = self._spare.pop() if self._spare else bytearray(_JOINED_BYTES)
+        whole = memoryview(memory)[: stride * len(group)]
+        for at, (payload, _) in enumerate(group):
+            whole[at * stride : at * stride + num_bytes] = payload
+        images = np.frombuffer(whole, np.uint8).reshape(len(group), stride)
+        joined = Checksum(len(group), num_bytes)
+        joined.add(images[:, :num_bytes])
+        used_bytes = stride * (len(group) - 1) + num_bytes
+        self._files.write_at(handle, whole[:used_bytes], run.start * self._block_bytes)
+        self._spare.append(memory)
+        return joined.values()
+
+    def _write_one(self, handle: int, payload: memoryview, runs: Sequence[Run]) -> list[int]:
+        position = 0
+        for run in runs:
+            part = payload[position : position + run.count * self._block_bytes]
+            self._files.write_at(handle, part, run.start * self._block_bytes)
+            position += len(part)
+        return [checksum(payload)]
 
     def _read_joined(self, handle: int, group: Sequence[Wanted]) -> list[bool]:
         first = group[0][0]
@@ -108,3 +164,11 @@ class Payloads:
                 return False
             joined.add(bytes_[:, at : at + PART_BYTES])
         return joined.values()[0] == entry.checksum
+
+
+def _follows(before: tuple[int, Sequence[Run]], image: tuple[int, Sequence[Run]]) -> bool:
+    return (
+        len(before[1]) == len(image[1]) == 1
+        and before[0] == image[0]
+        and before[1][0].end == image[1][0].start
+    )

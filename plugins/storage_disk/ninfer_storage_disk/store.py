@@ -50,7 +50,6 @@ class NewImage:
     key: ImageKey
     header: bytes
     payload: memoryview
-    checksum: int
 
 
 class Store:
@@ -193,13 +192,20 @@ class Store:
             self._prepare_journal()
         except OSError as error:
             return [self.events.failure(error)] * len(images)
-        results: list[PutResult] = []
+        placed = self._place(images)
+        full = PutResult(status=PutStatus.FULL, message="the cap of the disk tier is reached")
+        results = [full] * len(images)
+        fitting = [at for at, runs in enumerate(placed) if runs is not None]
+        payloads = [(images[at].payload, placed[at] or ()) for at in fitting]
         written: list[Entry] = []
-        for image, runs in zip(images, self._place(images), strict=True):
-            result = self._write_payload(image.payload, runs)
-            if runs is not None and result.status is PutStatus.STORED:
-                written.append(self._new_entry(image, runs))
-            results.append(result)
+        answers = self._payloads.write(self._data, payloads)
+        for at, (_, runs), answer in zip(fitting, payloads, answers, strict=True):
+            if isinstance(answer, OSError):
+                self._space.blocks.give(runs)
+                results[at] = self.events.failure(answer)
+            else:
+                written.append(self._new_entry(images[at], runs, answer))
+                results[at] = PutResult(status=PutStatus.STORED)
         if written:
             committed = self._commit(written)
             results = [committed if r.status is PutStatus.STORED else r for r in results]
@@ -346,25 +352,9 @@ class Store:
             placed[number] = runs
         return placed
 
-    def _write_payload(self, payload: memoryview, runs: Sequence[Run] | None) -> PutResult:
-        if runs is None:
-            return PutResult(status=PutStatus.FULL, message="the cap of the disk tier is reached")
-        position = 0
-        try:
-            for run in runs:
-                part = payload[position : position + run.count * self.block_bytes]
-                self._files.write_at(self._data, part, run.start * self.block_bytes)
-                position += len(part)
-        except OSError as error:
-            self._space.blocks.give(runs)
-            return self.events.failure(error)
-        return PutResult(status=PutStatus.STORED)
-
-    def _new_entry(self, image: NewImage, runs: Sequence[Run]) -> Entry:
+    def _new_entry(self, image: NewImage, runs: Sequence[Run], checksum: int) -> Entry:
         self._sequence += 1
-        return Entry(
-            image.key, image.header, len(image.payload), image.checksum, runs, self._sequence
-        )
+        return Entry(image.key, image.header, len(image.payload), checksum, runs, self._sequence)
 
     def _commit(self, entries: Sequence[Entry]) -> PutResult:
         """Make payloads durable, then their entries, then visible."""

@@ -183,8 +183,8 @@ class DiskTier(StorageTier):
         return (
             entry is not None
             and entry.num_bytes == len(image.payload)
-            and entry.checksum == image.checksum
             and entry.header == image.header
+            and entry.checksum == checksum(image.payload)
         )
 
     def _read_all(self, items: Sequence[ReadItem]) -> list[ReadResult]:
@@ -238,8 +238,7 @@ class DiskTier(StorageTier):
 
 
 def _image(item: PutItem) -> NewImage:
-    payload = _flat(item.payload)
-    return NewImage(item.key, bytes(item.header), payload, checksum(payload))
+    return NewImage(item.key, bytes(item.header), _flat(item.payload))
 
 
 def _flat(buffer: memoryview) -> memoryview:

@@ -116,3 +116,18 @@ def test_cuda_round_trips_are_bit_exact() -> None:
     copier.copy_page_in(1, buffer)
     for pool in pools.values():
         assert torch.equal(pool.run(1, 1).view(torch.uint8), pool.run(4, 1).view(torch.uint8))
+
+
+def test_many_pages_are_copied_like_one_after_another() -> None:
+    pools = {"main": filled(torch.bfloat16, 3), "draft": filled(torch.float32, 1)}
+    copier = HostCopier(pools)
+    page_bytes = sum(pool.layout.page_bytes for pool in pools.values())
+    pages = [3, 4, 0, 1, 2]
+    together, alone = (memoryview(bytearray(5 * page_bytes)) for _ in range(2))
+    copier.copy_pages_out(pages, together)
+    for at, page in enumerate(pages):
+        copier.copy_page_out(page, alone[at * page_bytes : (at + 1) * page_bytes])
+    assert together == alone
+    copier.copy_pages_in([1, 2], together[: 2 * page_bytes])
+    copier.copy_pages_out([1, 2], alone[: 2 * page_bytes])
+    assert together == alone
