@@ -71,11 +71,15 @@ class Linear:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map `[num_rows, num_inputs]` to `[num_rows, num_outputs]`, same dtype, new tensor."""
+        return self.unconverted(x).to(x.dtype)
+
+    def unconverted(self, x: Tensor) -> Tensor:
+        """As `__call__`, but in the dtype the kernel has its result in: bf16, or one that holds more."""
         kernel = self._few if x.shape[0] <= self._max_few_rows else self._many
         if kernel is None:
             if self.panels is None:
                 raise ValueError("a linear layer has no form of its weights")
-            output = reference_product(x.float(), self.panels).to(x.dtype)
+            output = reference_product(x.float(), self.panels)
         else:
             output = kernel(x)
-        return output if self.bias is None else output.add_(self.bias)
+        return output if self.bias is None else output.to(self.bias.dtype).add_(self.bias)

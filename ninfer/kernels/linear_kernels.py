@@ -1,6 +1,7 @@
 """Matrix kernels, one per weight format.
 
-Each maps activations `[num_rows, num_inputs]` to `[num_rows, num_outputs]` of the same dtype. Knows nothing about which one is fastest where.
+Each maps activations `[num_rows, num_inputs]` of any dtype to `[num_rows, num_outputs]` in the dtype it leaves sums in. Knows nothing about
+which one is fastest where.
 """
 
 from typing import Final, Literal, Protocol
@@ -27,7 +28,7 @@ class MatrixKernel(Protocol):
     weight_bytes: int
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Multiply: `[num_rows, num_inputs]` to `[num_rows, num_outputs]`, dtype of `x`."""
+        """Multiply: `[num_rows, num_inputs]` to `[num_rows, num_outputs]`, new."""
         ...
 
 
@@ -41,7 +42,7 @@ class PlainKernel:
 
     def __call__(self, x: Tensor) -> Tensor:
         """See `MatrixKernel`."""
-        return functional.linear(x.to(self._weight.dtype), self._weight).to(x.dtype)
+        return functional.linear(x.to(self._weight.dtype), self._weight)
 
 
 class UpcastKernel:
@@ -54,7 +55,7 @@ class UpcastKernel:
 
     def __call__(self, x: Tensor) -> Tensor:
         """See `MatrixKernel`."""
-        return functional.linear(x.to(torch.float32), self._weight.to(torch.float32)).to(x.dtype)
+        return functional.linear(x.to(torch.float32), self._weight.to(torch.float32))
 
 
 class HalfKernel:
@@ -89,7 +90,7 @@ class HalfKernel:
         elif num_added:
             rows = functional.pad(rows, (0, 0, 0, num_added))
         output: Tensor = self._multiply(rows, self._packed)
-        return (output[:num_rows] if num_added else output).to(x.dtype)
+        return output[:num_rows] if num_added else output
 
 
 def _num_added_rows(num_rows: int) -> int:
@@ -122,7 +123,7 @@ class Int8Kernel:
     def __call__(self, x: Tensor) -> Tensor:
         """See `MatrixKernel`."""
         rows = x.to(torch.bfloat16)
-        return torch._weight_int8pack_mm(rows, self._codes, self._scale).to(x.dtype)  # noqa: SLF001
+        return torch._weight_int8pack_mm(rows, self._codes, self._scale)  # noqa: SLF001
 
 
 class Int4Kernel:
@@ -145,7 +146,7 @@ class Int4Kernel:
         """See `MatrixKernel`."""
         rows = x.to(torch.bfloat16)
         output: Tensor = self._multiply(rows, self._codes, GROUP, self._scale_zero)
-        return output.to(x.dtype)
+        return output
 
 
 def fits_half(dense: Tensor) -> bool:

@@ -36,6 +36,6 @@ class RmsNorm:
         return x * (self._scaled_weight / torch.hypot(norm, self._floor))
 
     def in_place(self, x: Tensor) -> None:
-        """Normalise `[num_rows, num_heads, width]` where it is, any strides."""
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        """Normalise `[num_rows, num_heads, width]` where it is, any strides, bf16 or the weight's dtype."""
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=self.weight.dtype)
         x.mul_(self._scaled_weight / torch.hypot(norm, self._floor))

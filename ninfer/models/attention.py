@@ -59,7 +59,7 @@ class Attention:
     def __call__(self, x: Tensor, step: Step) -> Tensor:
         """See `Mixer`. Changes the rows' KV slots of this layer."""
         weights = self.weights
-        heads = weights.input(x).view(self._heads_shape)
+        heads = weights.input.unconverted(x).view(self._heads_shape)
         rotated = heads[:, : self._num_rotated]
         if weights.qk_norm is not None:
             weights.qk_norm.in_place(rotated)
@@ -69,9 +69,8 @@ class Attention:
         attending = heads[:, : self._num_attended] if self._has_gate else heads
         attending = attending.to(self._kv_dtype)
         keys_values = attending.view(self._grouped_shape)[:, self._group :]
-        attended = step.attention.attend(
-            self._index, attending[:, : self._num_heads], keys_values
-        ).to(x.dtype)
+        attended = step.attention.attend(self._index, attending[:, : self._num_heads], keys_values)
         if self._has_gate:
-            attended = attended * heads[:, self._num_attended :].sigmoid().flatten(1)
-        return weights.output(attended)
+            gates = heads[:, self._num_attended :].to(x.dtype)
+            attended = attended * gates.sigmoid().flatten(1)
+        return weights.output.unconverted(attended).to(x.dtype)

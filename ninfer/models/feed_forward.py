@@ -22,4 +22,5 @@ class FeedForward:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Compute what is added to the residual stream, new."""
-        return self.down(silu_mul(self.gate_up(x)))
+        active = silu_mul(self.gate_up.unconverted(x))
+        return self.down.unconverted(active).to(x.dtype)

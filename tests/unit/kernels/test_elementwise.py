@@ -79,3 +79,11 @@ def test_silu_mul_equals_its_formula(num_rows):
     actual = silu_mul(gate_up)
     torch.testing.assert_close(actual, expected)
     assert actual.is_contiguous()
+
+
+def test_silu_mul_of_bf16_rounds_once():
+    torch.manual_seed(0)
+    gate_up = torch.randn(130, 32).bfloat16()
+    gate, up = gate_up.float().chunk(2, -1)
+    expected = (torch.nn.functional.silu(gate) * up).bfloat16()
+    assert torch.equal(silu_mul(gate_up), expected)

