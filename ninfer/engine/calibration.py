@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
+from typing import Final
 
 import structlog
 import torch
@@ -14,6 +15,9 @@ from ninfer.exec.calibrate import PrefillSpeed
 from ninfer.kernels.linear import LinearPolicy
 
 _log = structlog.get_logger(__name__)
+
+_REVISION: Final = 2
+"""Of how it is measured; files of another one are not read."""
 
 
 class CalibrationFile:
@@ -27,7 +31,7 @@ class CalibrationFile:
     def __init__(self, folder: Path, subject: bytes) -> None:
         """Read what is there; an unreadable file counts as none."""
         machine = f"{platform.machine()} {platform.processor()} {torch.__version__} {torch.get_num_threads()}"
-        name = sha256(machine.encode() + subject).hexdigest()[:24]
+        name = sha256(f"{_REVISION} {machine}".encode() + subject).hexdigest()[:24]
         self._path = folder / f"calibration-{name}.json"
         self._values: dict[str, object] = {}
         try:
