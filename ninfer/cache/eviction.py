@@ -111,6 +111,7 @@ class Evictor:
         missing = wanted
         while missing > 0 and (found := search.take()) is not None:
             value, stored = found
+            search.give_up(stored)
             plan.victims.append(self._fate(stored, DEVICE, value, rooms))
             missing -= 1
         search.end()
@@ -318,13 +319,15 @@ class _Rooms:
         return False
 
     def _displace_one(self, tier: int, below_value: float) -> bool:
-        self._cheapest(tier)
         for _ in range(MAX_REFUSED):
-            found = self._next[tier]
+            found = self._cheapest(tier)
             if found is None or found[0] >= below_value:
                 return False
+            is_displaced = self._displace(found[1], tier, found[0], below_value)
+            if is_displaced:
+                self._searches[tier].give_up(found[1])
             self._next[tier] = self._searches[tier].take()
-            if self._displace(found[1], tier, found[0], below_value):
+            if is_displaced:
                 return True
         return False
 

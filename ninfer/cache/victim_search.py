@@ -28,7 +28,7 @@ class VictimSearch:
         self._numbers = count()
 
     def take(self) -> tuple[float, StoredObject] | None:
-        """Return the next one with its value, None if there is none."""
+        """Return the next one with its value, None if there is none; `give_up` it, or it stays."""
         entry = self._order.pop()
         if entry is not None and self._uncovered and self._uncovered[0][0] < entry[0]:
             self._order.put_back(entry)
@@ -40,10 +40,10 @@ class VictimSearch:
             value, _, stored = heappop(self._uncovered)
         else:
             return None
-        self._uncover_parent(stored)
         return value, stored
 
-    def _uncover_parent(self, stored: StoredObject) -> None:
+    def give_up(self, stored: StoredObject) -> None:
+        """What was taken goes: what it covered may go next."""
         if not isinstance(stored, PageNode) or stored.parent is None or stored.parent.is_root:
             return
         parent = stored.parent

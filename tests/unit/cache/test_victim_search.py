@@ -1,0 +1,63 @@
+"""A walk through victims: what goes lets its parent go next, what stays keeps everything before it."""
+
+from ninfer.api import ImageKind
+from ninfer.cache.identity import encode_tokens
+from ninfer.cache.node import DEVICE
+from ninfer.cache.store import ContextStore
+from ninfer.cache.victim_search import VictimSearch
+from ninfer.core.step import DeviceLayout
+from ninfer.obs.clock import SystemClock
+
+
+def store_of(*lengths):
+    """A store with one path of pages per length; what was published first is worth least."""
+    layout = DeviceLayout(
+        num_pages=sum(lengths),
+        page_pool_bytes={"main": 512},
+        num_state_slots=0,
+        state_image_bytes=0,
+        num_lanes=1,
+    )
+    store = ContextStore(layout, [], lambda facts: float(facts.last_use_index), SystemClock())
+    paths = []
+    for length in lengths:
+        parent, path = store.root_of(""), []
+        for _ in range(length):
+            (page,) = store.take_pages(1)
+            tokens = encode_tokens([len(paths)] * 64)
+            parent, _ = store.publish_page(parent, tokens, page)
+            path.append(parent)
+        paths.append(path)
+        store.touch(path)
+    return store, paths
+
+
+def search_of(store):
+    return VictimSearch(store, store.values.order_of(ImageKind.PAGE, DEVICE), DEVICE)
+
+
+def test_what_goes_lets_its_parent_go_next():
+    store, (first, second) = store_of(3, 2)
+    search = search_of(store)
+    taken = []
+    while (found := search.take()) is not None:
+        taken.append(found[1])
+        search.give_up(found[1])
+    search.end()
+    assert taken == [*reversed(first), *reversed(second)]
+
+
+def test_what_stays_keeps_everything_before_it():
+    """A plan looks at a bounded number of replicas that turn out to be needed: one path must not use them up."""
+    store, (first, second) = store_of(80, 2)
+    search = search_of(store)
+    assert search.take()[1] is first[-1]
+    tip = search.take()[1]
+    assert tip is second[-1]
+    search.give_up(tip)
+    assert search.take()[1] is second[0]
+    assert search.take() is None
+    search.end()
+    again = search_of(store)
+    assert [again.take()[1], again.take()[1]] == [first[-1], second[-1]], "all is as before"
+    again.end()
