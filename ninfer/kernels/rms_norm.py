@@ -5,10 +5,10 @@ from typing import Final
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 MAX_FEW_ROWS: Final = 32
-"""Up to here four small operators beat `functional.rms_norm`, which is not fused on a CPU (8 against 23 us for one row of 576)."""
+"""Up to here the fewest calls count, above the fewest passes over rows. Both beat `functional.rms_norm`, which is not fused on
+a CPU (8 against 23 us for one row of 576, 78 against 134 us for 512)."""
 
 
 class RmsNorm:
@@ -30,10 +30,11 @@ class RmsNorm:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Normalise rows `[num_rows, width]` into a new tensor."""
-        if x.shape[0] > MAX_FEW_ROWS:
-            return functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        return x * (self._scaled_weight / torch.hypot(norm, self._floor))
+        scale = torch.hypot(norm, self._floor)
+        if x.shape[0] > MAX_FEW_ROWS:
+            return (x / scale).mul_(self._scaled_weight)
+        return x * (self._scaled_weight / scale)
 
     def in_place(self, x: Tensor) -> None:
         """Normalise `[num_rows, num_heads, width]` where it is, any strides, bf16 or the weight's dtype."""

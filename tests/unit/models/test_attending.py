@@ -6,7 +6,13 @@ import torch
 from ninfer.kernels.kv_pool import KvLayout, KvPool
 from ninfer.kernels.paged_attention import plan_attention
 from ninfer.kernels.segment import Segment
-from ninfer.models.attending import MAX_ROWS, MAX_SINGLE_BYTES, MAX_SINGLE_ROWS, attending_segments
+from ninfer.models.attending import (
+    MAX_ROWS,
+    MAX_SINGLE_BYTES,
+    MAX_SINGLE_ROWS,
+    attending_segments,
+    rows_together,
+)
 
 HEADS, KV_HEADS, HEAD_DIM = 4, 2, 8
 RUNS = ((5, 1), (2, 2))
@@ -72,6 +78,17 @@ def test_very_long_segments_are_cut_at_multiples_of_positions():
     bounds = [(part.position_start, part.position_end) for part in parts]
     assert bounds == [(100, MAX_ROWS), (MAX_ROWS, 2 * MAX_ROWS), (2 * MAX_ROWS, 100 + 2 * MAX_ROWS)]
     assert [part.row_start for part in parts] == [3, 3 + MAX_ROWS - 100, 3 + 2 * MAX_ROWS - 100]
+
+
+@pytest.mark.parametrize(
+    ("num_kv_heads", "head_dim", "rows"),
+    [(1, 32, 512), (1, 128, 256), (3, 64, 128), (8, 128, 128)],
+)
+def test_where_tokens_have_more_keys_fewer_rows_attend_together(num_kv_heads, head_dim, rows):
+    layout = KvLayout(1, num_kv_heads, head_dim, torch.bfloat16)
+    assert rows_together(layout) == rows
+    parts = attending_segments([Segment(0, 1024, 0, ((0, 99),))], layout)
+    assert [part.num_rows for part in parts] == [rows] * (1024 // rows)
 
 
 def test_parts_of_a_long_segment_give_what_the_whole_gives():
