@@ -31,6 +31,9 @@ def workload(tier):
         ("put", FRESH),
         ("delete", [1, 10]),
         ("put", {1: (2, 70_000)}),
+        ("delete", [2, 11]),
+        ("put", {0: (3, 12_000), 10: (3, 8000)}),
+        ("put", {2: (2, 25_000)}),
     ]
     for kind, argument in steps:
         before = {n: {content} for n, content in now.items()}
@@ -70,7 +73,7 @@ def num_changes_of_workload(root, sync):
 @pytest.mark.parametrize("torn", [0.0, 0.3, 0.999])
 def test_a_crash_at_any_write_leaves_old_or_new(tmp_path, sync, torn):
     total = num_changes_of_workload(tmp_path / "count", sync)
-    assert total > 20
+    assert total > 25
     for crash_at in range(1, total + 1):
         root = tmp_path / str(crash_at)
         files = FaultyFiles(crash_at, torn)
