@@ -102,7 +102,7 @@ class Sealer:
         self._proceed(context)
 
     def _spill_further(self, context: LaneContext, stored: StoredObject, refused: Move) -> bool:
-        """A tier refused a victim although the books had room (an arena in pieces): try the tiers below it."""
+        """A tier refused a victim although the books had room (it may be in pieces): try the tiers below it."""
         if stored.is_gone or stored.has_valid_below(DEVICE):
             return False
         for target in range(refused.target + 1, self._store.num_tiers):

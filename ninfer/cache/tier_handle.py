@@ -50,7 +50,7 @@ _FORGIVEN: Final = 0.25
 _JUDGED_BY_IMAGE: Final = ("put", "read_into")
 """Operations that answer for each image: that they answer does not say that the tier works."""
 _PLENTY_IMAGES: Final = 1000
-"""Room for so many more of an image, and yet refused: that is no arena in pieces."""
+"""Room for so many more of an image, and yet refused: that is no room in pieces too small for it."""
 _MAX_SIZES: Final = 4096
 _CALL_BUDGET_S: Final = 1.0
 

@@ -1,7 +1,8 @@
 """Builds a model from named tensors. Knows nothing about file formats."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from ninfer.kernels.paged_attention import RangeKernel
@@ -80,10 +81,8 @@ def _compiled_step(
         return None
     from ninfer.models.compiled_step import CompiledStep  # noqa: PLC0415 - needs an extra
 
-    try:
+    with _compiling():
         return CompiledStep(config, weights, options.compiler)
-    except Exception as error:
-        raise CompilingFailed(f"{type(error).__name__}: {error}") from error
 
 
 def _range_kernel(options: BuildOptions) -> RangeKernel | None:
@@ -94,18 +93,23 @@ def _range_kernel(options: BuildOptions) -> RangeKernel | None:
         has_tiles,
     )
 
-    try:
+    with _compiling():
         return RangeAttention(options.compiler) if has_tiles() else None
-    except Exception as error:
-        raise CompilingFailed(f"{type(error).__name__}: {error}") from error
 
 
 def _compile_states(config: ModelConfig, layers: list[DecoderLayer], options: BuildOptions) -> None:
     if options.compiler is None or not can_compile_states(config, options.dtype):
         return
-    try:
+    with _compiling():
         for layer in layers:
             if isinstance(layer.mixer, DeltaNet):
                 layer.mixer.compile(options.compiler)
+
+
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """Raise whatever numba raises as `CompilingFailed`."""
+    try:
+        yield
     except Exception as error:
         raise CompilingFailed(f"{type(error).__name__}: {error}") from error

@@ -27,5 +27,6 @@ def test_the_runtime_that_torch_loads_has_read_it():
     program += "try: main()\nexcept SystemExit: import torch"
     command = [sys.executable, "-c", program]
     told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    if "GOMP" in told.stderr:
-        assert "GOMP_SPINCOUNT = '1000'" in told.stderr
+    if "GOMP" not in told.stderr:
+        pytest.skip("this torch has another OpenMP runtime")
+    assert "GOMP_SPINCOUNT = '1000'" in told.stderr
