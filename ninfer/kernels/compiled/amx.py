@@ -12,6 +12,8 @@ from numba import types
 from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic
 
+from ninfer.kernels.compiled.counted_loop import counted_loop
+
 TILE: Final = 16
 TILE_BYTES: Final = 1024
 
@@ -294,24 +296,7 @@ class _Vectors:
         self, count: Any, start: list[Any], body: Callable[[Any, list[Any]], list[Any]]
     ) -> list[Any]:
         """Write `for at in range(count): values = body(at, values)`; at least one round."""
-        builder = self._builder
-        before = builder.block
-        inside, after = builder.append_basic_block("inside"), builder.append_basic_block("after")
-        builder.branch(inside)
-        builder.position_at_end(inside)
-        at = builder.phi(_I64)
-        at.add_incoming(_int(0), before)
-        carried = [builder.phi(_FLOATS) for _ in start]
-        for phi, value in zip(carried, start, strict=True):
-            phi.add_incoming(value, before)
-        results = body(at, carried)
-        following = builder.add(at, _int(1))
-        at.add_incoming(following, builder.block)
-        for phi, value in zip(carried, results, strict=True):
-            phi.add_incoming(value, builder.block)
-        builder.cbranch(builder.icmp_signed("<", following, count), inside, after)
-        builder.position_at_end(after)
-        return results
+        return counted_loop(self._builder, (_int(0), count, 1), start, body)
 
 
 _POWERS: Final = (1.0, 0.69314718, 0.24022651, 0.05550411, 0.00961813)

@@ -12,6 +12,7 @@ from numba import types
 from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic
 
+from ninfer.kernels.compiled.counted_loop import counted_loop
 from ninfer.kernels.compiled.panels import HALF_PANEL
 
 BESIDE: Final = 4
@@ -144,24 +145,7 @@ class _Tile:
         self, count: Any, sums: list[Any], body: Callable[[Any, list[Any]], list[Any]]
     ) -> list[Any]:
         """Write `for at in range(count): sums = body(at, sums)`; at least one round."""
-        builder = self.builder
-        before = builder.block
-        inside, after = builder.append_basic_block("inside"), builder.append_basic_block("after")
-        builder.branch(inside)
-        builder.position_at_end(inside)
-        at = builder.phi(_I64)
-        at.add_incoming(ir.Constant(_I64, 0), before)
-        carried = [builder.phi(_FLOATS) for _ in sums]
-        for phi, value in zip(carried, sums, strict=True):
-            phi.add_incoming(value, before)
-        results = body(at, carried)
-        following = builder.add(at, ir.Constant(_I64, 1))
-        at.add_incoming(following, builder.block)
-        for phi, value in zip(carried, results, strict=True):
-            phi.add_incoming(value, builder.block)
-        builder.cbranch(builder.icmp_signed("<", following, count), inside, after)
-        builder.position_at_end(after)
-        return results
+        return counted_loop(self.builder, (ir.Constant(_I64, 0), count, 1), sums, body)
 
     def at(self, address: Any, index: Any) -> Any:
         """Return the address of float number `index`."""

@@ -4,7 +4,7 @@ Every output of every row is the sum of its products in the order of the inputs,
 row's result does not depend on the rows beside it, nor on how panels are shared out among threads.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from llvmlite import ir
@@ -12,6 +12,7 @@ from numba import types
 from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic
 
+from ninfer.kernels.compiled.counted_loop import counted_loop
 from ninfer.kernels.compiled.panels import HALF_PANEL, PANEL, PanelFormat
 from ninfer.kernels.weight import GROUP
 
@@ -130,38 +131,12 @@ class _Tile:
             2 * self._rows * self._panels
         )
         if self._format == "int4":
-            sums = self._loop(_int(0), self._num_inputs, GROUP, sums, self._group)
+            sums = counted_loop(
+                self._builder, (_int(0), self._num_inputs, GROUP), sums, self._group
+            )
         else:
-            sums = self._loop(_int(0), self._num_inputs, 1, sums, self._input)
+            sums = counted_loop(self._builder, (_int(0), self._num_inputs, 1), sums, self._input)
         self._store(sums)
-
-    def _loop(
-        self,
-        start: Any,
-        end: Any,
-        step: int,
-        sums: Sequence[Any],
-        body: Callable[[Any, Sequence[Any]], list[Any]],
-    ) -> list[Any]:
-        """Write `for at in range(start, end, step): sums = body(at, sums)`; at least one round."""
-        builder = self._builder
-        before = builder.block
-        inside, after = builder.append_basic_block("inside"), builder.append_basic_block("after")
-        builder.branch(inside)
-        builder.position_at_end(inside)
-        at = builder.phi(_I64)
-        at.add_incoming(start, before)
-        carried = [builder.phi(_FLOATS) for _ in sums]
-        for phi, value in zip(carried, sums, strict=True):
-            phi.add_incoming(value, before)
-        results = body(at, carried)
-        following = builder.add(at, _int(step))
-        at.add_incoming(following, builder.block)
-        for phi, value in zip(carried, results, strict=True):
-            phi.add_incoming(value, builder.block)
-        builder.cbranch(builder.icmp_signed("<", following, end), inside, after)
-        builder.position_at_end(after)
-        return results
 
     def _input(self, at: Any, sums: Sequence[Any]) -> list[Any]:
         """One input: its weights as they are."""
@@ -193,7 +168,7 @@ class _Tile:
                 ))
             return self._accumulate(inner, inner_sums, weights)
 
-        return self._loop(at, builder.add(at, _int(GROUP)), 1, sums, one)
+        return counted_loop(builder, (at, builder.add(at, _int(GROUP)), 1), sums, one)
 
     def _accumulate(
         self, at: Any, sums: Sequence[Any], weights: Sequence[tuple[Any, Any]]
