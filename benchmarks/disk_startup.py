@@ -29,7 +29,7 @@ from ninfer.cache.store import ContextStore
 from ninfer.cache.tier_handle import TierHandle
 from ninfer.cache.tier_space import TierSpace
 from ninfer.core.step import PAGE_SIZE_TOKENS, DeviceLayout
-from ninfer.engine.garbage import without_collections
+from ninfer.core.without_collections import without_collections
 from ninfer.obs.clock import SystemClock
 from ninfer.plugins.catalog import PluginCatalog
 

@@ -8,17 +8,17 @@ and the plan is made again when it is done.
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ninfer.api import Degraded, ImageKind
+from ninfer.api import Degraded, ImageFacts, ImageKind
 from ninfer.cache.node import DEVICE, PageNode, StoredObject
 from ninfer.cache.past_uses import PastUses
 from ninfer.cache.retention import ordinary, outranking
 from ninfer.cache.store import ContextStore
 from ninfer.cache.tier_writes import IDLE_S, Admission, TierWrites
-from ninfer.cache.victim_search import VictimSearch
+from ninfer.cache.victim_search import Found, VictimSearch
 
 MAX_REFUSED: Final = 64
 """Replicas in a row that may turn out to be needed before the search for room on a tier is given up."""
@@ -33,12 +33,14 @@ class Victim:
         tier: where it is.
         value: the policy's value when it was chosen.
         target: tier it moves to first, None to drop it.
+        facts: what the policy valued, if it was valued for this plan.
     """
 
     stored: StoredObject
     tier: int
     value: float
     target: int | None
+    facts: ImageFacts | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,9 +112,8 @@ class Evictor:
         search = VictimSearch(self._store, self._store.values.order_of(kind, DEVICE), DEVICE)
         missing = wanted
         while missing > 0 and (found := search.take()) is not None:
-            value, stored = found
-            search.give_up(stored)
-            plan.victims.append(self._fate(stored, DEVICE, value, rooms))
+            search.give_up(found.stored)
+            plan.victims.append(self._fate(found, DEVICE, rooms))
             missing -= 1
         search.end()
         return missing <= 0
@@ -134,13 +135,15 @@ class Evictor:
         rooms.end()
         return plan
 
-    def _fate(self, stored: StoredObject, tier: int, value: float, rooms: "_Rooms") -> Victim:
-        target: int | None = None
+    def _fate(self, found: Found, tier: int, rooms: "_Rooms") -> Victim:
+        stored, target = found.stored, None
         rooms.plan_gone(stored, tier)
         is_last = not rooms.remains(stored) and self._store.values.is_reachable(stored)
         if is_last and not rooms.take_back(stored):
             target = self.target_below(stored, tier, rooms)
-        victim = Victim(stored=stored, tier=tier, value=value, target=target)
+        victim = Victim(
+            stored=stored, tier=tier, value=found.value, target=target, facts=found.facts
+        )
         rooms.plan_move(victim)
         return victim
 
@@ -195,19 +198,21 @@ class Evictor:
         """
         for stored, tier, admission in plan.unwritten:
             self.count_unwritten(stored, tier, admission)
-        for victim in plan.displaced:
-            self._drop(victim)
-        for victim in plan.victims:
-            if victim.target is None:
-                self._drop(victim)
-            else:
-                self._evicted(ordinary(victim.value))
+        for victim in (*plan.displaced, *plan.victims):
+            self._evicted(ordinary(victim.value))
+        self._drop([*plan.displaced, *(each for each in plan.victims if each.target is None)])
 
-    def _drop(self, victim: Victim) -> None:
-        self._evicted(ordinary(victim.value))
-        replica = victim.stored.replicas[victim.tier]
-        if replica is not None and not replica.leases and not victim.stored.is_gone:
-            self._store.drop_replica(victim.stored, victim.tier)
+    def _drop(self, victims: Sequence[Victim]) -> None:
+        """Drop replicas; what one of them covered is not valued as the next victim if it is one of them too."""
+        leaving = []
+        for victim in victims:
+            replica = victim.stored.replicas[victim.tier]
+            if replica is not None and not replica.leases:
+                replica.is_leaving = True
+                leaving.append(victim)
+        for victim in leaving:
+            if not victim.stored.is_gone:
+                self._store.drop_replica(victim.stored, victim.tier)
 
 
 class _Rooms:
@@ -222,7 +227,7 @@ class _Rooms:
         self._plan = plan
         self._free = [ledger.free_bytes for ledger in store.ledgers]
         self._searches: dict[int, VictimSearch] = {}
-        self._next: dict[int, tuple[float, StoredObject] | None] = {}
+        self._next: dict[int, Found | None] = {}
         self._gone: set[tuple[int, int]] = set()
         self._moved: set[int] = set()
         self._write_bytes = [0] * len(store.ledgers)
@@ -281,7 +286,7 @@ class _Rooms:
         moves = self._moves.get(tier)
         stored_there = self._cheapest(tier)
         while moves and moves[0][2] < below_value:
-            if stored_there is not None and stored_there[0] < moves[0][2]:
+            if stored_there is not None and stored_there.value < moves[0][2]:
                 return False
             at, victim, _ = moves.popleft()
             if self._has_followers(victim.stored):
@@ -295,7 +300,7 @@ class _Rooms:
             return True
         return False
 
-    def _cheapest(self, tier: int) -> tuple[float, StoredObject] | None:
+    def _cheapest(self, tier: int) -> Found | None:
         if tier not in self._searches:
             order = self._store.values.order_of(ImageKind.PAGE, tier)
             self._searches[tier] = VictimSearch(self._store, order, tier)
@@ -321,11 +326,11 @@ class _Rooms:
     def _displace_one(self, tier: int, below_value: float) -> bool:
         for _ in range(MAX_REFUSED):
             found = self._cheapest(tier)
-            if found is None or found[0] >= below_value:
+            if found is None or found.value >= below_value:
                 return False
-            is_displaced = self._displace(found[1], tier, found[0], below_value)
+            is_displaced = self._displace(found.stored, tier, found.value, below_value)
             if is_displaced:
-                self._searches[tier].give_up(found[1])
+                self._searches[tier].give_up(found.stored)
             self._next[tier] = self._searches[tier].take()
             if is_displaced:
                 return True

@@ -27,6 +27,7 @@ from ninfer.cache.transfers import Move, MoveStatus, Transfers
 from ninfer.core.errors import RequestInfeasible
 from ninfer.core.request import GenerationRequest
 from ninfer.core.step import PAGE_SIZE_TOKENS, PageCopy, StateCopy
+from ninfer.core.without_collections import without_collections
 
 
 class Blocked(StrEnum):
@@ -136,7 +137,7 @@ class CacheManager:
             A context, READY or PARKED, that holds everything the request needs; or why it cannot start now, in
             which case nothing is held (copies that make room may have been started).
         """
-        with self.transfers.together():
+        with self.transfers.together(), without_collections():
             return self._admit(request, may_wait=may_wait)
 
     def _admit(self, request: GenerationRequest, *, may_wait: bool) -> LaneContext | Blocked:

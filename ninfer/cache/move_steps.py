@@ -17,8 +17,9 @@ _PIECE_BYTES: Final = 1 << 20
 """Images read before they are copied on: few enough that the copy finds them in the processor's cache."""
 
 _NUM_LANES: Final = 2
-_LANE_BYTES: Final = 128 << 10
-"""Smaller images are restored on one thread: what they cost is Python, and two threads would wait for each other."""
+_SMALL_BYTES: Final = 128 << 10
+"""Smaller images are copied many at once, on one thread: what they cost is Python, which a second thread would wait
+for, and which a copy of each in place costs more than copying twice within the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +82,11 @@ class MoveSteps:
 
     def _restore(self, moves: "Sequence[Move]", guard: "_DeviceGuard") -> list[StepResult]:
         handle = self._handles[moves[0].source - 1]
-        if handle.capabilities.addressable:
+        is_small = moves[0].num_bytes < _SMALL_BYTES
+        if handle.capabilities.addressable and not is_small:
             return [self._restore_in_place(handle, move, guard) for move in moves]
         pieces = list(_pieces(moves))
-        if len(pieces) == 1 or moves[0].num_bytes < _LANE_BYTES:
+        if len(pieces) == 1 or is_small or handle.capabilities.addressable:
             held = self._held(0, max(map(_num_bytes, pieces)))
             restored = [self._restore_piece(handle, piece, held, guard) for piece in pieces]
             return [result for results in restored for result in results]

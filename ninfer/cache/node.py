@@ -19,9 +19,18 @@ class Replica:
         is_valid: False while its bytes are being written; then it is a reservation.
         stamp: changes whenever its entry in the victim order becomes stale.
         protected_bytes: what it takes of the tier's budget for retained objects, 0 if it is not protected.
+        is_leaving: a plan that is being carried out gives it up; it is in no victim order.
     """
 
-    __slots__ = ("is_valid", "leases", "location", "num_bytes", "protected_bytes", "stamp")
+    __slots__ = (
+        "is_leaving",
+        "is_valid",
+        "leases",
+        "location",
+        "num_bytes",
+        "protected_bytes",
+        "stamp",
+    )
 
     def __init__(self, *, location: int, num_bytes: int, is_valid: bool) -> None:
         """Make a replica without leases."""
@@ -31,6 +40,7 @@ class Replica:
         self.leases = 0
         self.stamp = 0
         self.protected_bytes = 0
+        self.is_leaving = False
 
 
 class StoredObject:

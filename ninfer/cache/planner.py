@@ -17,7 +17,7 @@ from ninfer.api import (
     PromptFacts,
     TransferCost,
 )
-from ninfer.cache.eviction import EvictionPlan, Evictor
+from ninfer.cache.eviction import EvictionPlan, Evictor, Victim
 from ninfer.cache.node import DEVICE, PageNode, StoredObject
 from ninfer.cache.resume import ROOT, Prefix, ResumePoint
 from ninfer.cache.store import ContextStore
@@ -257,23 +257,20 @@ class Planner:
     def _degraded_by(self, eviction: EvictionPlan) -> list[Degraded]:
         if eviction.degraded is None:
             eviction.degraded = [
-                self._degraded(victim.stored, victim.tier, victim.target)
-                for victim in (*eviction.victims, *eviction.displaced)
+                self._degraded(victim) for victim in (*eviction.victims, *eviction.displaced)
             ]
         return eviction.degraded
 
-    def _degraded(self, stored: StoredObject, tier: int, target: int | None) -> Degraded:
+    def _degraded(self, victim: Victim) -> Degraded:
         left = [
-            other
-            for other, replica in enumerate(stored.replicas)
-            if other != tier and replica is not None and replica.is_valid
+            tier
+            for tier, replica in enumerate(victim.stored.replicas)
+            if tier != victim.tier and replica is not None and replica.is_valid
         ]
-        if target is not None:
-            left.append(target)
-        return Degraded(
-            facts=self._store.values.facts_of(stored, tier),
-            target_index=min(left) if left else None,
-        )
+        if victim.target is not None:
+            left.append(victim.target)
+        facts = victim.facts or self._store.values.facts_of(victim.stored, victim.tier)
+        return Degraded(facts=facts, target_index=min(left) if left else None)
 
 
 class _View:

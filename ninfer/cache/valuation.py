@@ -11,9 +11,9 @@ from ninfer.core.step import DeviceLayout
 
 
 def is_evictable(stored: StoredObject, tier: int) -> bool:
-    """Tell whether a replica may be given up now: whole, not leased, and nothing after it on its tier."""
+    """Tell whether a replica may be given up now: whole, not leased or leaving, and nothing after it on its tier."""
     replica = stored.replicas[tier]
-    if replica is None or replica.leases or not replica.is_valid:
+    if replica is None or replica.leases or replica.is_leaving or not replica.is_valid:
         return False
     return not isinstance(stored, PageNode) or stored.child_replicas[tier] == 0
 
@@ -61,8 +61,12 @@ class Valuation:
 
     def value_of(self, stored: StoredObject, tier: int) -> float:
         """Return the policy's value of a replica, above all others if it is protected."""
-        value = self._keep_value(self.facts_of(stored, tier))
-        return outranking(value) if is_protected(stored, tier) else value
+        return self.value_by(stored, self.facts_of(stored, tier))
+
+    def value_by(self, stored: StoredObject, facts: ImageFacts) -> float:
+        """Return what `value_of` does, by facts that are known."""
+        value = self._keep_value(facts)
+        return outranking(value) if is_protected(stored, facts.tier_index) else value
 
     def facts_of(self, stored: StoredObject, tier: int) -> ImageFacts:
         """Describe a replica, present or planned, to the policy."""

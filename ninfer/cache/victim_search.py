@@ -1,11 +1,28 @@
 """One walk through an order of victims, as a plan takes them. Decides nothing and changes nothing."""
 
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 
+from ninfer.api import ImageFacts
 from ninfer.cache.node import PageNode, StoredObject
 from ninfer.cache.store import ContextStore
 from ninfer.cache.victims import Entry, VictimHeap
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A replica that may be given up.
+
+    Attributes:
+        value: the policy's.
+        stored: whose it is.
+        facts: what the policy valued, if that was now.
+    """
+
+    value: float
+    stored: StoredObject
+    facts: ImageFacts | None
 
 
 class VictimSearch:
@@ -23,24 +40,23 @@ class VictimSearch:
         self._order = order
         self._tier = tier
         self._popped: list[Entry] = []
-        self._uncovered: list[tuple[float, int, StoredObject]] = []
+        self._uncovered: list[tuple[float, int, StoredObject, ImageFacts]] = []
         self._removed: dict[int, int] = {}
         self._numbers = count()
 
-    def take(self) -> tuple[float, StoredObject] | None:
-        """Return the next one with its value, None if there is none; `give_up` it, or it stays."""
+    def take(self) -> Found | None:
+        """Return the next one, None if there is none; `give_up` it, or it stays."""
         entry = self._order.pop()
         if entry is not None and self._uncovered and self._uncovered[0][0] < entry[0]:
             self._order.put_back(entry)
             entry = None
         if entry is not None:
             self._popped.append(entry)
-            value, stored = entry[0], entry[2]
-        elif self._uncovered:
-            value, _, stored = heappop(self._uncovered)
-        else:
+            return Found(entry[0], entry[2], None)
+        if not self._uncovered:
             return None
-        return value, stored
+        value, _, stored, facts = heappop(self._uncovered)
+        return Found(value, stored, facts)
 
     def give_up(self, stored: StoredObject) -> None:
         """What was taken goes: what it covered may go next."""
@@ -52,8 +68,9 @@ class VictimSearch:
         if replica is None or replica.leases or not replica.is_valid:
             return
         if parent.child_replicas[self._tier] == removed:
-            value = self._store.values.value_of(parent, self._tier)
-            heappush(self._uncovered, (value, next(self._numbers), parent))
+            facts = self._store.values.facts_of(parent, self._tier)
+            value = self._store.values.value_by(parent, facts)
+            heappush(self._uncovered, (value, next(self._numbers), parent, facts))
 
     def end(self) -> None:
         """Put everything back: the plan may not be carried out."""

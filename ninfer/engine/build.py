@@ -16,9 +16,9 @@ from ninfer.cache.transfers import Transfers
 from ninfer.config.loading import LoadedSettings
 from ninfer.config.settings import Settings
 from ninfer.core.step import PAGE_SIZE_TOKENS
+from ninfer.core.without_collections import without_collections
 from ninfer.engine.engine import EngineLoop, EngineParts
 from ninfer.engine.fingerprint import fingerprint
-from ninfer.engine.garbage import without_collections
 from ninfer.engine.model_access import LoadedModelAccess
 from ninfer.engine.open_device import Device, open_device
 from ninfer.engine.open_plugins import PluginOpener

@@ -6,25 +6,11 @@ later ones.
 """
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from ninfer.api import Clock
 
 _PERIOD_S: Final = 30.0
-
-
-@contextmanager
-def without_collections() -> Iterator[None]:
-    """Let nothing be collected inside: for building many objects that stay, which each collection would walk."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class GarbagePauses:

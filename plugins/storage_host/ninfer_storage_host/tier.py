@@ -27,6 +27,7 @@ from ninfer_storage_host.arena import Arena, Extent, round_up
 from ninfer_storage_host.config import HostConfig
 
 _CAPABILITIES = TierCapabilities(durable=False, enumerable=True, addressable=True)
+_MISSING = ReadResult(status=ReadStatus.MISSING)
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +99,25 @@ class HostTier(StorageTier):
     def read_into(self, items: Sequence[ReadItem]) -> list[ReadResult]:
         with self._lock:
             self._require_open()
-        return [self._read(item) for item in items]
+            images = [self._visible(item.key) for item in items]
+            results = [_read_result(*pair) for pair in zip(images, items, strict=True)]
+            reading = [
+                (image, item.buffer, self._arena.views(image.extents, image.num_bytes))
+                for image, item, result in zip(images, items, results, strict=True)
+                if image is not None and result.status is ReadStatus.READ
+            ]
+            for image, _, _ in reading:
+                image.num_users += 1
+        try:
+            for _, buffer, stored in reading:
+                for held, part in _parts(stored, _flat(buffer)):
+                    _copy(part, held)
+        finally:
+            with self._lock:
+                for image, _, _ in reading:
+                    self._release(image)
+                self._idle.notify_all()
+        return results
 
     @override
     def contains(self, keys: Sequence[ImageKey]) -> list[bool]:
@@ -214,6 +233,7 @@ class HostTier(StorageTier):
         with self._lock:
             self._loose.discard(image)
             self._release(image)
+            self._idle.notify_all()
             if self._is_closed:
                 raise TierClosed("the tier was closed during a put")
             before = self._images.get(item.key)
@@ -242,28 +262,8 @@ class HostTier(StorageTier):
         )
         with self._lock:
             self._release(image)
+            self._idle.notify_all()
         return is_equal
-
-    def _read(self, item: ReadItem) -> ReadResult:
-        with self._lock:
-            self._require_open()
-            image = self._visible(item.key)
-            if image is None:
-                return ReadResult(status=ReadStatus.MISSING)
-            if item.buffer.nbytes != image.num_bytes:
-                message = (
-                    f"buffer of {item.buffer.nbytes} bytes for an image of {image.num_bytes} bytes"
-                )
-                return ReadResult(status=ReadStatus.FAILED, message=message)
-            image.num_users += 1
-            stored = self._arena.views(image.extents, image.num_bytes)
-        try:
-            for held, part in _parts(stored, _flat(item.buffer)):
-                _copy(part, held)
-        finally:
-            with self._lock:
-                self._release(image)
-        return ReadResult(status=ReadStatus.READ, header=image.header)
 
     def _delete(self, key: ImageKey) -> bool:
         image = self._images.pop(key, None)
@@ -289,7 +289,6 @@ class HostTier(StorageTier):
         if image.is_retired and not image.num_users:
             self._loose.discard(image)
             self._arena.give_pieces(image.extents)
-        self._idle.notify_all()
 
     def _visible(self, key: ImageKey) -> _Image | None:
         image = self._images.get(key)
@@ -301,6 +300,16 @@ class HostTier(StorageTier):
 
     def _full_message(self, num_bytes: int) -> str:
         return f"{round_up(num_bytes)} bytes wanted, {self._arena.free_bytes} bytes free"
+
+
+def _read_result(image: _Image | None, item: ReadItem) -> ReadResult:
+    """Return what reading an image, if there is one, into a buffer comes to."""
+    if image is None:
+        return _MISSING
+    if item.buffer.nbytes != image.num_bytes:
+        message = f"buffer of {item.buffer.nbytes} bytes for an image of {image.num_bytes} bytes"
+        return ReadResult(status=ReadStatus.FAILED, message=message)
+    return ReadResult(status=ReadStatus.READ, header=image.header)
 
 
 def _parts(
@@ -315,6 +324,8 @@ def _parts(
 
 def _flat(buffer: memoryview) -> memoryview:
     """Return a buffer as bytes in one dimension (`cast` refuses empty buffers)."""
+    if buffer.format == "B" and buffer.ndim == 1:
+        return buffer
     return buffer.cast("B") if buffer.nbytes else memoryview(b"")
 
 

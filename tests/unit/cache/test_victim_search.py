@@ -1,6 +1,7 @@
 """A walk through victims: what goes lets its parent go next, what stays keeps everything before it."""
 
 from ninfer.api import ImageKind
+from ninfer.cache.eviction import Evictor
 from ninfer.cache.identity import encode_tokens
 from ninfer.cache.node import DEVICE
 from ninfer.cache.store import ContextStore
@@ -9,8 +10,13 @@ from ninfer.core.step import DeviceLayout
 from ninfer.obs.clock import SystemClock
 
 
-def store_of(*lengths):
+def store_of(*lengths, on_value=lambda _facts: None):
     """A store with one path of pages per length; what was published first is worth least."""
+
+    def keep_value(facts):
+        on_value(facts)
+        return float(facts.last_use_index)
+
     layout = DeviceLayout(
         num_pages=sum(lengths),
         page_pool_bytes={"main": 512},
@@ -18,7 +24,7 @@ def store_of(*lengths):
         state_image_bytes=0,
         num_lanes=1,
     )
-    store = ContextStore(layout, [], lambda facts: float(facts.last_use_index), SystemClock())
+    store = ContextStore(layout, [], keep_value, SystemClock())
     paths = []
     for length in lengths:
         parent, path = store.root_of(""), []
@@ -41,8 +47,8 @@ def test_what_goes_lets_its_parent_go_next():
     search = search_of(store)
     taken = []
     while (found := search.take()) is not None:
-        taken.append(found[1])
-        search.give_up(found[1])
+        taken.append(found.stored)
+        search.give_up(found.stored)
     search.end()
     assert taken == [*reversed(first), *reversed(second)]
 
@@ -51,13 +57,27 @@ def test_what_stays_keeps_everything_before_it():
     """A plan looks at a bounded number of replicas that turn out to be needed: one path must not use them up."""
     store, (first, second) = store_of(80, 2)
     search = search_of(store)
-    assert search.take()[1] is first[-1]
-    tip = search.take()[1]
+    assert search.take().stored is first[-1]
+    tip = search.take().stored
     assert tip is second[-1]
     search.give_up(tip)
-    assert search.take()[1] is second[0]
+    assert search.take().stored is second[0]
     assert search.take() is None
     search.end()
     again = search_of(store)
-    assert [again.take()[1], again.take()[1]] == [first[-1], second[-1]], "all is as before"
+    assert [again.take().stored, again.take().stored] == [first[-1], second[-1]], "all is as before"
     again.end()
+
+
+def test_a_whole_path_that_goes_is_valued_once_for_the_plan_and_not_again_while_it_is_dropped():
+    valued = []
+    store, (first, second) = store_of(3, 2, on_value=valued.append)
+    evictor = Evictor(store, lambda _tier: True, lambda _value: None)
+    plan = evictor.plan_device(num_pages=3)
+    assert [victim.stored for victim in plan.victims] == list(reversed(first))
+    assert all(victim.facts for victim in plan.victims[1:]), "valued for this plan"
+    valued.clear()
+    evictor.apply_drops(plan)
+    assert not valued
+    assert all(node.is_gone for node in first)
+    assert search_of(store).take().stored is second[-1], "the others stand as before"
