@@ -142,7 +142,10 @@ class OutcomeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferObserved:
-    """A finished transfer, for policies that learn."""
+    """Images that went the same way together, for policies that learn: all their bytes, and the time they took.
+
+    Images of a model with short pages are far smaller than what a transfer moves, so one alone says little about speed.
+    """
 
     source_index: int
     target_index: int

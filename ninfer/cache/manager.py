@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from enum import StrEnum
 
 from ninfer.api import CheckpointMatcher, Clock, PlacementPolicy, TransferObserved
@@ -201,8 +202,9 @@ class CacheManager:
         if stalled != self.store.stalled:
             self.store.stalled = stalled
             self.store.revision += 1
+        for (source, target), moves in groupby(ended, key=lambda move: (move.source, move.target)):
+            self._observe(source, target, list(moves))
         for move in ended:
-            self._observe(move)
             if move.status is MoveStatus.SOURCE_LOST and move.source != DEVICE:
                 self._lost.suspect(move.source)
             on_end = move.tag
@@ -213,14 +215,16 @@ class CacheManager:
         self.copies_down.pump()
         return self.shared.pump() or is_changed or bool(ended)
 
-    def _observe(self, move: Move) -> None:
-        if move.seconds > 0.0:
+    def _observe(self, source: int, target: int, moves: Sequence[Move]) -> None:
+        """Let the policy learn from what went the same way together; what was given up says nothing."""
+        measured = [move for move in moves if move.seconds > 0.0]
+        if measured:
             self._policy.observe_transfer(
                 TransferObserved(
-                    source_index=move.source,
-                    target_index=move.target,
-                    num_bytes=move.num_bytes,
-                    seconds=move.seconds,
+                    source_index=source,
+                    target_index=target,
+                    num_bytes=sum(move.num_bytes for move in measured),
+                    seconds=sum(move.seconds for move in measured),
                 )
             )
 
