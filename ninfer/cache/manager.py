@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from enum import StrEnum
+from itertools import groupby
 
 from ninfer.api import CheckpointMatcher, Clock, PlacementPolicy, TransferObserved
 from ninfer.cache.captures import Captures
