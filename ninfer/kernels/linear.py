@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ninfer.kernels.compiled.panels import PanelFormat, Panels, reference_product
-from ninfer.kernels.linear_kernels import KernelName, build_kernel
+from ninfer.kernels.linear_kernels import KernelName, build_kernel, input_dtype_of
 from ninfer.kernels.weight import Weight
 
 WeightFormat = Literal["plain", "int8", "int4"]
@@ -30,6 +30,11 @@ class LinearPolicy:
     many: KernelName | None = "plain"
     compiled: PanelFormat | None = None
     max_compiled_rows: int = 0
+
+    def input_dtype(self, num_rows: int, dtype: torch.dtype) -> torch.dtype:
+        """Return the type to which kernels for so many rows convert their input, if weights that are not packed have a `dtype`."""
+        name = self.few if num_rows <= self.max_few_rows else self.many
+        return dtype if name is None else input_dtype_of(name, dtype)
 
 
 class Linear:

@@ -155,6 +155,13 @@ def fits_half(dense: Tensor) -> bool:
     return float(low) >= -MAX_HALF and float(high) <= MAX_HALF
 
 
+def input_dtype_of(name: KernelName, dtype: torch.dtype) -> torch.dtype:
+    """Return the type to which a kernel converts its input; `dtype` as in `build_kernel`."""
+    if name == "plain":
+        return dtype
+    return torch.float32 if name in {"upcast", "half"} else torch.bfloat16
+
+
 def build_kernel(name: KernelName, weight: Weight, dtype: torch.dtype) -> MatrixKernel:
     """Bring a weight into a kernel's form.
 

@@ -5,6 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+import torch
+
 from ninfer.kernels.paged_attention import RangeKernel
 from ninfer.models.build_options import BuildOptions
 from ninfer.models.compiling import CompilingFailed, can_compile_states
@@ -19,6 +21,7 @@ from ninfer.models.transformer import Transformer, TransformerWeights
 from ninfer.models.weight_file import FREQUENCY_FACTORS, WeightFile, check_shapes, has_mtp_head
 
 if TYPE_CHECKING:
+    from ninfer.kernels.compiled.row_kernels import RowKernels
     from ninfer.models.compiled_step import CompiledStep
 
 NUM_THREADS: Final = 2
@@ -47,7 +50,9 @@ def assemble(
         CompilingFailed: the options want compiled steps, and numba cannot compile them.
     """
     check_shapes(file.shapes, config)
-    operators, layer_builder = OperatorBuilder(config, options), LayerBuilder(config, file, options)
+    rows = _row_kernels(options)
+    operators = OperatorBuilder(config, options, rows)
+    layer_builder = LayerBuilder(config, file, options, rows=rows)
     embedding = file.read_weight(EMBEDDING)
     output = embedding if config.tie_embeddings else file.read_weight(OUTPUT)
     layers: list[DecoderLayer] = []
@@ -83,6 +88,15 @@ def _compiled_step(
 
     with _compiling():
         return CompiledStep(config, weights, options.compiler)
+
+
+def _row_kernels(options: BuildOptions) -> "RowKernels | None":
+    if options.compiler is None or options.dtype != torch.bfloat16:
+        return None
+    from ninfer.kernels.compiled.row_kernels import RowKernels  # noqa: PLC0415 - needs an extra
+
+    with _compiling():
+        return RowKernels(options.compiler)
 
 
 def _range_kernel(options: BuildOptions) -> RangeKernel | None:

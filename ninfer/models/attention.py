@@ -1,6 +1,7 @@
 """Softmax attention over paged KV. Knows nothing about where its weights come from."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -10,6 +11,9 @@ from ninfer.kernels.rms_norm import RmsNorm
 from ninfer.kernels.rope import rotate_
 from ninfer.models.config import ModelConfig
 from ninfer.models.step import Step
+
+if TYPE_CHECKING:
+    from ninfer.kernels.compiled.row_kernels import RowKernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +25,13 @@ class AttentionWeights:
             `attention_gate`; the rotated part of queries and keys is interleaved (see `kernels.rope`).
         qk_norm: weight `[num_heads + num_kv_heads, head_dim]`, interleaved alike; None for models without.
         output: from heads to the residual stream.
+        rows: compiled operators for a model with bf16 weights on a CPU; None for torch's.
     """
 
     input: Linear
     qk_norm: RmsNorm | None
     output: Linear
+    rows: "RowKernels | None" = None
 
 
 class Attention:
@@ -60,17 +66,24 @@ class Attention:
         """See `Mixer`. Changes the rows' KV slots of this layer."""
         weights = self.weights
         heads = weights.input.unconverted(x).view(self._heads_shape)
-        rotated = heads[:, : self._num_rotated]
-        if weights.qk_norm is not None:
-            weights.qk_norm.in_place(rotated)
-        if self._is_partly_rotated:
-            rotated = rotated[..., : self._rotated_dim]
-        rotate_(rotated, step.rotation)
+        self._prepare(heads[:, : self._num_rotated], step.rotation)
         attending = heads[:, : self._num_attended] if self._has_gate else heads
         attending = attending.to(self._kv_dtype)
         keys_values = attending.view(self._grouped_shape)[:, self._group :]
         attended = step.attention.attend(self._index, attending[:, : self._num_heads], keys_values)
         if self._has_gate:
-            gates = heads[:, self._num_attended :].to(x.dtype)
+            gates = heads[:, self._num_attended :]
+            gates = gates.to(torch.promote_types(gates.dtype, torch.float32))
             attended = attended * gates.sigmoid().flatten(1)
-        return weights.output.unconverted(attended).to(x.dtype)
+        return weights.output.unconverted(attended)
+
+    def _prepare(self, heads: Tensor, rotation: Tensor) -> None:
+        """Normalise and rotate the heads of queries and keys in place."""
+        norm, rows = self.weights.qk_norm, self.weights.rows
+        if rows is not None and heads.dtype == torch.bfloat16:
+            weight, eps = (None, 0.0) if norm is None else (norm.weight, norm.eps)
+            rows.rotate_(heads, rotation, weight, eps=eps)
+            return
+        if norm is not None:
+            norm.in_place(heads)
+        rotate_(heads[..., : self._rotated_dim] if self._is_partly_rotated else heads, rotation)

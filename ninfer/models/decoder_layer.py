@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ninfer.kernels.rms_norm import RmsNorm
+from ninfer.models.residual_stream import ResidualStream
 from ninfer.models.step import Mixer, Step
 
 
@@ -25,14 +26,14 @@ class DecoderLayer:
     feed_forward_norm: RmsNorm
     feed_forward: Callable[[Tensor], Tensor]
 
-    def add_to(self, x: Tensor, step: Step) -> None:
+    def add_to(self, stream: ResidualStream, step: Step) -> None:
         """Run the layer.
 
         Args:
-            x: residual stream `[num_rows, hidden_size]`; updated in place.
+            stream: of the rows.
             step: shared by all layers.
 
-        Changes: `x`, and what the rows leave in KV or state slots of this layer.
+        Changes: `stream`, and what the rows leave in KV or state slots of this layer.
         """
-        x.add_(self.mixer(self.input_norm(x), step))
-        x.add_(self.feed_forward(self.feed_forward_norm(x)))
+        stream.add(self.mixer(stream.normalised(self.input_norm), step))
+        stream.add(self.feed_forward(stream.normalised(self.feed_forward_norm)))

@@ -30,12 +30,13 @@ class Experts:
     normalises: bool
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Compute what is added to the residual stream, new."""
-        scores = self.router(x)
+        """Compute what is added to the residual stream, new, in float32 at least."""
+        scores = self.router.unconverted(x)
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         weights, chosen = choose_experts(
             scores[:, :-1], self.num_chosen, normalises=self.normalises
         )
-        output = self.shared(x).mul_(scores[:, -1:].sigmoid())
+        output = self.shared(x).to(scores.dtype).mul_(scores[:, -1:].sigmoid())
         # Rows sorted by expert, so that every expert computes all of its rows at once.
         order = chosen.flatten().argsort(stable=True)
         rows = order // self.num_chosen
@@ -45,7 +46,7 @@ class Experts:
         for expert, count in zip(self.experts, counts, strict=True):
             if count:
                 mine = rows[start : start + count]
-                result = expert(x[mine]).mul_(weights[start : start + count])
+                result = expert(x[mine]).to(scores.dtype).mul_(weights[start : start + count])
                 output.index_add_(0, mine, result)
                 start += count
         return output

@@ -1,5 +1,6 @@
 """The plain feed-forward block. Knows nothing about where its weights come from."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -15,12 +16,13 @@ class FeedForward:
     Attributes:
         gate_up: outputs are gate, then up.
         down: back to the residual stream.
+        activate: computes `silu(gate) * up`.
     """
 
     gate_up: Linear
     down: Linear
+    activate: Callable[[Tensor], Tensor] = silu_mul
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Compute what is added to the residual stream, new."""
-        active = silu_mul(self.gate_up.unconverted(x))
-        return self.down.unconverted(active).to(x.dtype)
+        """Compute what is added to the residual stream, new, in the type the last product has its result in."""
+        return self.down.unconverted(self.activate(self.gate_up.unconverted(x)))

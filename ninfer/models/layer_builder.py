@@ -1,6 +1,7 @@
 """Builds decoder layers from named tensors: fuses and reorders them. Knows nothing about file formats."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -24,6 +25,9 @@ from ninfer.models.step import Mixer
 from ninfer.models.tensor_shapes import FUSED_DOWN, FUSED_GATE_UP
 from ninfer.models.weight_file import WeightFile, has_fused_experts
 
+if TYPE_CHECKING:
+    from ninfer.kernels.compiled.row_kernels import RowKernels
+
 
 class LayerBuilder:
     """Reads a layer's tensors and makes its operators. Thread-safe: keeps nothing between calls."""
@@ -35,6 +39,7 @@ class LayerBuilder:
         options: BuildOptions,
         *,
         kv_dtype: torch.dtype | None = None,
+        rows: "RowKernels | None" = None,
     ) -> None:
         """Remember where tensors come from.
 
@@ -43,12 +48,14 @@ class LayerBuilder:
             file: has its tensors.
             options: how they are held.
             kv_dtype: element type of the KV pool; None for that of the weights.
+            rows: see `OperatorBuilder`.
         """
         self._kv_dtype = kv_dtype or options.dtype
         self._config = config
         self._file = file
         self._options = options
-        self._operators = OperatorBuilder(config, options)
+        self._operators = OperatorBuilder(config, options, rows)
+        self._rows = rows
         self._has_fused_experts = has_fused_experts(file.shapes)
         self._attention_index = {layer: i for i, layer in enumerate(config.attention_layers)}
         self._delta_index = {layer: i for i, layer in enumerate(config.delta_layers)}
@@ -60,11 +67,8 @@ class LayerBuilder:
             ModelError: a tensor cannot be read.
         """
         prefix = f"model.layers.{index}."
-        return DecoderLayer(
-            input_norm=self._norm(prefix + "input_layernorm.weight"),
-            mixer=self._mixer(index, prefix),
-            feed_forward_norm=self._norm(prefix + "post_attention_layernorm.weight"),
-            feed_forward=self._block(index, prefix + "mlp."),
+        return self._decoder_layer(
+            prefix, self._mixer(index, prefix), self._block(index, prefix + "mlp.")
         )
 
     def draft_layer(self, prefix: str) -> DecoderLayer:
@@ -76,11 +80,20 @@ class LayerBuilder:
             ModelError: a tensor cannot be read.
         """
         experts, mlp = self._config.experts, prefix + "mlp."
+        block = self._experts(mlp, experts) if experts else self._feed_forward(mlp)
+        return self._decoder_layer(prefix, self.attention(0, prefix + "self_attn."), block)
+
+    def _decoder_layer(
+        self, prefix: str, mixer: Mixer, block: Callable[[Tensor], Tensor]
+    ) -> DecoderLayer:
+        file, operators = self._file, self._operators
+        # A router decides, so it sees what the norm computed and not what products of many rows would make of it.
+        norm = operators.norm if isinstance(block, Experts) else operators.input_norm
         return DecoderLayer(
-            input_norm=self._norm(prefix + "input_layernorm.weight"),
-            mixer=self.attention(0, prefix + "self_attn."),
-            feed_forward_norm=self._norm(prefix + "post_attention_layernorm.weight"),
-            feed_forward=self._experts(mlp, experts) if experts else self._feed_forward(mlp),
+            input_norm=operators.input_norm(file.read_tensor(prefix + "input_layernorm.weight")),
+            mixer=mixer,
+            feed_forward_norm=norm(file.read_tensor(prefix + "post_attention_layernorm.weight")),
+            feed_forward=block,
         )
 
     def _mixer(self, index: int, prefix: str) -> Mixer:
@@ -105,6 +118,7 @@ class LayerBuilder:
                 file.read_weight(prefix + "o_proj.weight"),
                 file.read_tensor(prefix + "o_proj.bias") if config.attention_bias else None,
             ),
+            rows=self._rows,
         )
         return Attention(index, config, weights, kv_dtype=self._kv_dtype)
 
@@ -193,7 +207,7 @@ class LayerBuilder:
             gate_up = file.read_tensor(layer + FUSED_GATE_UP)
             down = file.read_tensor(layer + FUSED_DOWN)
             blocks = [
-                FeedForward(operators.linear(Weight(first)), operators.linear(Weight(second)))
+                operators.feed_forward(Weight(first), Weight(second))
                 for first, second in zip(gate_up, down, strict=True)
             ]
         else:
@@ -211,13 +225,8 @@ class LayerBuilder:
     def _feed_forward(self, prefix: str) -> FeedForward:
         file = self._file
         gate_up = [file.read_weight(f"{prefix}{name}_proj.weight") for name in ("gate", "up")]
-        return FeedForward(
-            gate_up=self._operators.linear(Weight.stack(gate_up)),
-            down=self._operators.linear(file.read_weight(prefix + "down_proj.weight")),
-        )
-
-    def _norm(self, name: str) -> RmsNorm:
-        return self._operators.norm(self._file.read_tensor(name))
+        down = file.read_weight(prefix + "down_proj.weight")
+        return self._operators.feed_forward(Weight.stack(gate_up), down)
 
 
 def _grouped_order(delta: DeltaNetConfig) -> Tensor:

@@ -29,6 +29,7 @@ from ninfer.models.build_options import BuildOptions
 from ninfer.models.decoder_layer import DecoderLayer
 from ninfer.models.layer_builder import LayerBuilder
 from ninfer.models.operator_builder import OperatorBuilder
+from ninfer.models.residual_stream import ResidualStream
 from ninfer.models.rope_frequencies import inverse_frequencies
 from ninfer.models.step import Step
 from ninfer.models.tensor_shapes import DRAFT_LAYER
@@ -132,8 +133,9 @@ class MtpHead:
         )
         embedded = self._model.embed(torch.tensor(token_ids, device=device))
         joined = torch.cat((weights.embedding_norm(embedded), weights.hidden_norm(hidden)), dim=-1)
-        x = weights.join(joined)
-        weights.layer.add_to(x, Step(rotation, attention))
+        stream = ResidualStream(weights.join(joined))
+        weights.layer.add_to(stream, Step(rotation, attention))
+        x = stream.rows()
         if len(last_rows) != len(token_ids):
             x = x[torch.tensor(last_rows, device=device)]
         return weights.norm(x)

@@ -7,29 +7,62 @@ from torch import Tensor
 
 from ninfer.kernels.linear import Linear, LinearPolicy
 from ninfer.kernels.rms_norm import RmsNorm
+from ninfer.kernels.silu_mul import silu_mul
 from ninfer.kernels.weight import Weight
 from ninfer.models.build_options import BuildOptions
 from ninfer.models.config import ModelConfig
+from ninfer.models.feed_forward import FeedForward
 
 if TYPE_CHECKING:
+    import torch
+
     from ninfer.kernels.compiled.panels import PanelFormat
+    from ninfer.kernels.compiled.row_kernels import RowKernels
 
 
 class OperatorBuilder:
     """Turns tensors into operators. Thread-safe: keeps nothing between calls."""
 
-    def __init__(self, config: ModelConfig, options: BuildOptions) -> None:
-        """Remember what all operators share."""
+    def __init__(
+        self, config: ModelConfig, options: BuildOptions, rows: "RowKernels | None" = None
+    ) -> None:
+        """Remember what all operators share.
+
+        Args:
+            config: the model.
+            options: how it is held.
+            rows: compiled operators for a model with bf16 weights on a CPU; None for torch's.
+        """
         self._config = config
         self._options = options
+        self._rows = rows
 
     def norm(self, weight: Tensor) -> RmsNorm:
         """Make a norm of hidden states or heads."""
+        weight = self._norm_weight(weight)
+        rows = self._rows if weight.ndim == 1 else None
+        return RmsNorm(weight, self._config.rms_norm_eps, rows=rows)
+
+    def input_norm(self, weight: Tensor) -> RmsNorm:
+        """Make a norm whose result goes into linear layers alone; it comes in the type they convert it to."""
+        weight = self._norm_weight(weight)
+        return RmsNorm(
+            weight, self._config.rms_norm_eps, rows=self._rows, dtype_of=self._input_dtype
+        )
+
+    def feed_forward(self, gate_up: Weight, down: Weight) -> FeedForward:
+        """Make a feed-forward block."""
+        activate = silu_mul if self._rows is None else self._rows.silu_mul
+        return FeedForward(self.linear(gate_up), self.linear(down), activate)
+
+    def _norm_weight(self, weight: Tensor) -> Tensor:
         options = self._options
         if self._config.centred_norms:
             weight = 1 + weight.to(options.state_dtype)
-        weight = weight.to(options.device, options.activation_dtype)
-        return RmsNorm(weight, self._config.rms_norm_eps)
+        return weight.to(options.device, options.activation_dtype).contiguous()
+
+    def _input_dtype(self, num_rows: int) -> "torch.dtype":
+        return self._options.policy.input_dtype(num_rows, self._options.dtype)
 
     def linear(
         self, weight: Weight, bias: Tensor | None = None, *, policy: LinearPolicy | None = None

@@ -45,7 +45,7 @@ class Mixer(Protocol):
             step: shared by all layers.
 
         Returns:
-            `[num_rows, hidden_size]`, new.
+            `[num_rows, hidden_size]`, new, of any float type.
 
         Changes: what the rows leave in KV or state slots of this layer.
         """

@@ -20,6 +20,7 @@ from ninfer.models.batch import ForwardBatch
 from ninfer.models.build_options import BuildOptions
 from ninfer.models.config import ModelConfig
 from ninfer.models.decoder_layer import DecoderLayer
+from ninfer.models.residual_stream import ResidualStream
 from ninfer.models.state_plan import StatePlan
 from ninfer.models.step import Step
 
@@ -143,10 +144,10 @@ class Transformer:
         )
         rotation = rotations(batch.positions, weights.inverse_frequencies, dtype)
         step = Step(rotation, attention, self._plan_states(batch, states))
-        x = self.embed(batch.token_ids)
+        stream = ResidualStream(self.embed(batch.token_ids))
         for layer in weights.layers:
-            layer.add_to(x, step)
-        hidden = weights.final_norm(x)
+            layer.add_to(stream, step)
+        hidden = stream.normalised(weights.final_norm)
         if step.states is not None:
             step.states.keep_hidden(hidden)
         return hidden
