@@ -106,7 +106,7 @@ class Planner:
         What makes room never makes an outcome cheaper (POLICY-07, POLICY-09), so a candidate that is dearer without
         it than the best so far is not looked at any further.
         """
-        # Deepest first: what makes room for it spares all that shallower candidates read too.
+        # Deepest first: what makes room for it spares all pages that shallower candidates read too.
         rooms: dict[int, EvictionPlan] = {}
         best: Outcome | None = None
         best_s: float | None = None
@@ -184,11 +184,15 @@ class Planner:
         self, need: Need, prefix: Prefix, layout: Outcome, rooms: dict[int, EvictionPlan]
     ) -> Outcome | None:
         """Return a layout with what makes room for it, None if nothing does."""
-        eviction = rooms.get(layout.num_new_pages)
-        if eviction is None or not eviction.is_enough:
-            leased = self._lease(prefix, layout.point)
-            eviction = rooms[layout.num_new_pages] = self._room_for(need, layout.num_new_pages)
-            self._release(leased)
+        shared = rooms.get(layout.num_new_pages)
+        is_planned = shared is not None and shared.is_enough
+        if shared is not None and is_planned and not _gives_up(shared, layout.point):
+            return replace(layout, eviction=shared)
+        leased = self._lease(prefix, layout.point)
+        eviction = self._room_for(need, layout.num_new_pages)
+        self._release(leased)
+        if not is_planned:
+            rooms[layout.num_new_pages] = eviction
         return replace(layout, eviction=eviction) if eviction.is_enough else None
 
     def _room_for(self, need: Need, num_new_pages: int) -> EvictionPlan:
@@ -271,6 +275,13 @@ class Planner:
             left.append(victim.target)
         facts = victim.facts or self._store.values.facts_of(victim.stored, victim.tier)
         return Degraded(facts=facts, target_index=min(left) if left else None)
+
+
+def _gives_up(eviction: EvictionPlan, point: ResumePoint) -> bool:
+    """Tell whether a plan gives up what only this candidate reads: its image, or the page it begins in."""
+    own = {id(extra) for extra in (point.partial, point.image) if extra is not None}
+    victims = (*eviction.victims, *eviction.displaced) if own else ()
+    return any(id(victim.stored) in own for victim in victims)
 
 
 class _View:
