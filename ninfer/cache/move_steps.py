@@ -74,8 +74,13 @@ class MoveSteps:
 
     def undo(self, moves: "Sequence[Move]", results: Sequence[StepResult]) -> None:
         """Remove images that were written for moves nobody waits for any more."""
-        for move, result in zip(moves, results, strict=True):
-            if move.target and result is _DONE:
+        written = [move for move, result in zip(moves, results, strict=True) if result is _DONE]
+        self.remove(written)
+
+    def remove(self, moves: "Sequence[Move]") -> None:
+        """Remove from lower tiers what moves brought there, and room that was taken for it."""
+        for move in moves:
+            if move.target:
                 self._handles[move.target - 1].delete([move.key])
 
     # ---- tier to device ----------------------------------------------------------------------------
@@ -203,28 +208,24 @@ class MoveSteps:
     # ---- tier to tier ------------------------------------------------------------------------------
 
     def _clean(self, moves: "Sequence[Move]") -> list[StepResult]:
+        """Copy from tier to tier, by way of memory of this thread.
+
+        Never from the source's own memory: a batch that is given up loses its leases, and what then takes the place of an
+        image there would be written to the target under that image's name.
+        """
         source = self._handles[moves[0].source - 1]
         target = self._handles[moves[0].target - 1]
-        payloads: list[memoryview] = []
-        results: list[StepResult] = []
-        for move, buffer in zip(moves, self._staging(moves), strict=True):
-            payload, result = self._fetch(source, move, buffer)
-            payloads.append(payload)
-            results.append(result)
-        return self._put(target, moves, payloads, results)
-
-    @staticmethod
-    def _fetch(
-        source: TierHandle, move: "Move", buffer: memoryview
-    ) -> tuple[memoryview, StepResult]:
+        buffers = self._staging(moves)
+        reads = source.read_into([
+            ReadItem(key=move.key, buffer=buffer)
+            for move, buffer in zip(moves, buffers, strict=True)
+        ])
         lost = StepResult(outcome="source_lost", message=f"{source.name}: unreadable")
-        found = source.view(move.key) if source.capabilities.addressable else None
-        if found is not None:
-            is_good = _is_expected(move, found[0]) and found[1].nbytes == move.num_bytes
-            return (found[1], _DONE) if is_good else (buffer, lost)
-        read = source.read_into([ReadItem(key=move.key, buffer=buffer)])[0]
-        is_good = read.status is ReadStatus.READ and _is_expected(move, read.header)
-        return buffer, _DONE if is_good else lost
+        results = [
+            _DONE if read.status is ReadStatus.READ and _is_expected(move, read.header) else lost
+            for move, read in zip(moves, reads, strict=True)
+        ]
+        return self._put(target, moves, buffers, results)
 
     def _put(
         self,

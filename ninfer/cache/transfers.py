@@ -332,6 +332,7 @@ class Transfers:
             _log.exception("transfer_failed")
             lost = StepResult(outcome="source_lost", message=f"{type(error).__name__}: {error}")
             results = [lost] * num_moves
+            self._steps.remove([move for batch in batches for move in batch.moves])
         seconds = self._clock.monotonic_s() - started_s
         self._count_seconds(batches[0].moves[0], seconds)
         rest = iter(results)

@@ -4,11 +4,15 @@ import random
 import threading
 
 import pytest
+import torch
+from ninfer_storage_host.arena import GRANULE_BYTES
+from ninfer_storage_host.tier import HostTier
 
-from ninfer.api import ImageKey, ImageKind
+from ninfer.api import ImageKey, ImageKind, TierContext
 from ninfer.cache.identity import ImageHeader, encode_tokens
 from ninfer.cache.tier_handle import TierHandle
 from ninfer.cache.transfers import BATCH_BYTES, Move, MoveStatus, Transfers, batches_of
+from ninfer.exec.host_memory import HostMemory
 from ninfer.obs.clock import SystemClock
 from tests.fakes.dict_tier import DictTier
 
@@ -332,3 +336,64 @@ def test_batches_of_small_images_have_more_of_them():
         one.num_bytes = BATCH_BYTES
     assert [len(batch.moves) for batch in batches_of(small)] == [16, 16, 8]
     assert batches_of([]) == []
+
+
+def test_what_is_written_to_a_slower_tier_does_not_change_when_its_source_goes(gated_below_host):
+    """A batch that is given up loses its leases, while the slow tier may still be reading what it was given."""
+    host, slow, transfers, wake = gated_below_host
+    transfers.start([move(1, source=0, target=1, location=1)])
+    drained(transfers, wake)
+    batches = transfers.start([move(1, source=1, target=2)])
+    assert slow.is_asked.wait(10)
+    transfers.cancel(batches)
+    transfers.delete(1, move(1, source=1, target=2).key)
+    transfers.start([move(2, source=0, target=1, location=2)])
+    while transfers.queue_lengths(1) != (0, 0):
+        assert wake.wait(10)
+        wake.clear()
+        transfers.poll()
+    assert host.contains([move(2, source=0, target=1).key]) == [True]
+    slow.gate.set()
+    drained(transfers, wake)
+    assert slow.payloads == [bytes([1]) * PAGE_BYTES]
+    assert not slow.images
+
+
+def test_a_copy_that_raises_leaves_nothing_of_its_batch_on_the_tier(gated_below_host):
+    host, _, transfers, wake = gated_below_host
+    moves = [move(n, source=0, target=1, location=n) for n in (1, 99)]
+    transfers.start(moves)
+    drained(transfers, wake)
+    assert [one.status for one in moves] == [MoveStatus.SOURCE_LOST] * 2
+    assert host.usage().used_bytes == 0
+
+
+class RecordingTier(GatedTier):
+    """Remembers what it was asked to write, even if it is deleted again."""
+
+    def __init__(self):
+        super().__init__()
+        self.payloads = []
+
+    def put(self, items):
+        results = super().put(items)
+        self.payloads += [bytes(item.payload) for item in items]
+        return results
+
+
+@pytest.fixture
+def gated_below_host():
+    context = TierContext(
+        tier_name="host",
+        fingerprint=b"f" * 32,
+        clock=SystemClock(),
+        host_allocator=HostMemory(torch.device("cpu")),
+        page_image_bytes=PAGE_BYTES,
+    )
+    host, slow, wake = HostTier(context, 2 * GRANULE_BYTES), RecordingTier(), threading.Event()
+    handles = [TierHandle("host", host), TierHandle("slow", slow)]
+    transfers = Transfers(handles, Device(40), SystemClock(), deadline_s=10.0, wake=wake.set)
+    yield host, slow, transfers, wake
+    slow.gate.set()
+    transfers.close(5)
+    host.close()
