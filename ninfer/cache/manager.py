@@ -216,15 +216,16 @@ class CacheManager:
         return self.shared.pump() or is_changed or bool(ended)
 
     def _observe(self, source: int, target: int, moves: Sequence[Move]) -> None:
-        """Let the policy learn from what went the same way together; what was given up says nothing."""
-        measured = [move for move in moves if move.seconds > 0.0]
-        if measured:
+        """Let the policy learn from what went the same way together; what did not arrive says nothing."""
+        measured = [move for move in moves if move.status is MoveStatus.DONE]
+        seconds = sum(move.seconds for move in measured)
+        if seconds > 0.0:
             self._policy.observe_transfer(
                 TransferObserved(
                     source_index=source,
                     target_index=target,
                     num_bytes=sum(move.num_bytes for move in measured),
-                    seconds=sum(move.seconds for move in measured),
+                    seconds=seconds,
                 )
             )
 
