@@ -217,12 +217,11 @@ class CopiesDown:
         self._in_flight_bytes -= move.num_bytes
         self._offered.extend(self._deferred)
         self._deferred.clear()
-        is_done = move.status is MoveStatus.DONE
-        if is_done and not stored.is_gone:
+        if stored.is_gone:
+            pass  # its reserved replica went with it
+        elif move.status is MoveStatus.DONE:
             self._store.commit_replica(stored, move.target)
-        elif is_done:
-            self._transfers.delete(move.target, move.key)
-        elif not stored.is_gone:
+        else:
             self._store.drop_replica(stored, move.target)
         is_tried_again = move.is_full and self._found_full(stored, move, done, may_retry=may_retry)
         self._store.release(stored, move.source)

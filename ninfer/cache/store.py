@@ -383,11 +383,11 @@ class ContextStore:
                 self.pages.free([replica.location])
             else:
                 self.free_slots.append(replica.location)
-        elif replica.is_valid:
-            self.ledgers[tier - 1].release(replica.num_bytes)
-            self.on_delete(tier, self.names.key_of(stored))
         else:
-            self.ledgers[tier - 1].cancel(replica.num_bytes)
+            ledger = self.ledgers[tier - 1]
+            (ledger.release if replica.is_valid else ledger.cancel)(replica.num_bytes)
+            if replica.is_valid or stored.is_gone:  # also what is still being written
+                self.on_delete(tier, self.names.key_of(stored))
         if not stored.is_gone:
             self._leave_parent(stored, tier)
 
