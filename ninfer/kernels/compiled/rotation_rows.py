@@ -1,19 +1,21 @@
-"""Normalise and rotate the bf16 heads of many rows where they are. Reference: `kernels.rope`, `kernels.rms_norm`."""
+"""Normalise and rotate the bf16 heads of many rows where they are. Reference: `kernels.rope`, `kernels.rms_norm`.
+
+A pair of elements that is rotated is one number of 32 bits, so that a vector of pairs needs no exchange of neighbours.
+"""
 
 from typing import Final
 
 import numpy as np
-from numba import carray
+from numba import carray, njit
 
 from ninfer.kernels.compiled.address import (
     bf16_of_float,
     float32_at,
-    float_of_bf16,
+    float_of_bits,
+    int32_at,
     load_float,
     load_int,
-    uint16_at,
 )
-from ninfer.kernels.compiled.norm import mean_square
 
 NUM_ROWS: Final = 0
 NUM_HEADS: Final = 1
@@ -38,28 +40,79 @@ HEADER_SIZE: Final = 10
 def rotation_rows(_op: int, header: int, thread: int, num_threads: int) -> None:
     """Normalise and rotate; to be compiled. Each thread does its share of the rows."""
     num_rows, num_heads = load_int(header, NUM_ROWS), load_int(header, NUM_HEADS)
-    head_dim, num_pairs = load_int(header, HEAD_DIM), load_int(header, ROTATED_DIM) // 2
+    head_dim, num_rotated = load_int(header, HEAD_DIM), load_int(header, ROTATED_DIM) // 2
     weights = load_int(header, WEIGHT)
     eps = np.float32(load_float(header, EPS))
-    wide = carray(float32_at(load_int(header, SCRATCH) + thread * head_dim * 4), (head_dim,))
+    scratch = load_int(header, SCRATCH) + thread * head_dim * 4
+    # Pairs that are not rotated are rotated by nothing.
+    cosines = carray(float32_at(scratch), (head_dim // 2,))
+    sines = carray(float32_at(scratch + head_dim * 2), (head_dim // 2,))
+    cosines[:] = np.float32(1)
+    sines[:] = np.float32(0)
     for row in range(num_rows * thread // num_threads, num_rows * (thread + 1) // num_threads):
         angles = carray(
-            float32_at(load_int(header, ROTATION) + row * num_pairs * 8), (num_pairs, 2)
+            float32_at(load_int(header, ROTATION) + row * num_rotated * 8), (num_rotated, 2)
         )
+        for pair in range(num_rotated):
+            cosines[pair], sines[pair] = angles[pair, 0], angles[pair, 1]
         for number in range(num_heads):
-            address = load_int(header, HEADS) + row * load_int(header, STRIDE)
-            head = carray(uint16_at(address + number * head_dim * 2), (head_dim,))
-            for i in range(head_dim):
-                wide[i] = float_of_bf16(head[i])
+            head = load_int(header, HEADS) + row * load_int(header, STRIDE) + number * head_dim * 2
+            pairs = carray(int32_at(head), (head_dim // 2,))
             if weights:
-                weight = carray(float32_at(weights + number * head_dim * 4), (head_dim,))
-                factor = np.float32(1) / np.sqrt(mean_square(wide) + eps)
-                for i in range(head_dim):
-                    wide[i] = wide[i] * factor * weight[i]
-            for pair in range(num_pairs):
-                real, imaginary = wide[2 * pair], wide[2 * pair + 1]
-                cosine, sine = angles[pair, 0], angles[pair, 1]
-                wide[2 * pair] = real * cosine - imaginary * sine
-                wide[2 * pair + 1] = real * sine + imaginary * cosine
-            for i in range(head_dim):
-                head[i] = bf16_of_float(wide[i])
+                weight = carray(float32_at(weights + number * head_dim * 4), (head_dim // 2, 2))
+                _normalise_and_rotate(pairs, cosines, sines, weight, eps)
+            else:
+                _rotate(pairs, cosines, sines)
+
+
+@njit(error_model="numpy")
+def _first(pair: np.int32) -> np.float32:
+    """Return the first bf16 of two."""
+    first: np.float32 = float_of_bits(pair << np.int32(16))
+    return first
+
+
+@njit(error_model="numpy")
+def _second(pair: np.int32) -> np.float32:
+    """Return the second bf16 of two."""
+    second: np.float32 = float_of_bits(pair & np.int32(-65536))
+    return second
+
+
+@njit(error_model="numpy")
+def _rotated(
+    first: np.float32, second: np.float32, cosine: np.float32, sine: np.float32
+) -> np.int32:
+    """Rotate a pair and round it to two bf16."""
+    real = np.int32(bf16_of_float(first * cosine - second * sine))
+    imaginary = np.int32(bf16_of_float(first * sine + second * cosine))
+    return real | imaginary << np.int32(16)
+
+
+@njit(error_model="numpy")
+def _rotate(pairs: np.ndarray, cosines: np.ndarray, sines: np.ndarray) -> None:
+    for i in range(len(pairs)):
+        pairs[i] = _rotated(_first(pairs[i]), _second(pairs[i]), cosines[i], sines[i])
+
+
+@njit(error_model="numpy", fastmath={"reassoc", "contract"})
+def _mean_square(pairs: np.ndarray) -> np.float32:
+    total = np.float32(0)
+    for i in range(len(pairs)):
+        total += _first(pairs[i]) * _first(pairs[i]) + _second(pairs[i]) * _second(pairs[i])
+    return total / np.float32(2 * len(pairs))
+
+
+@njit(error_model="numpy")
+def _normalise_and_rotate(
+    pairs: np.ndarray,
+    cosines: np.ndarray,
+    sines: np.ndarray,
+    weight: np.ndarray,
+    eps: np.float32,
+) -> None:
+    factor = np.float32(1) / np.sqrt(_mean_square(pairs) + eps)
+    for i in range(len(pairs)):
+        first = _first(pairs[i]) * factor * weight[i, 0]
+        second = _second(pairs[i]) * factor * weight[i, 1]
+        pairs[i] = _rotated(first, second, cosines[i], sines[i])
