@@ -5,7 +5,7 @@ work. So compiled functions run on torch's own OpenMP team, found through the li
 """
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -16,16 +16,20 @@ class Team:
     """How to run a function on all threads.
 
     Attributes:
-        num_threads: that run it.
-        thread_number: address of the C function that tells a thread which one it is; 0 for a team of one.
+        num_threads: that it is cut for. OpenMP may start fewer (`OMP_DYNAMIC`, `OMP_THREAD_LIMIT`); `walk` shares the work
+            of the others out among them.
+        thread_number: address of the addresses of two C functions: which tells a thread which one it is, and how many
+            there are; 0 for a team of one.
         barrier: address of the C function that waits for the other threads; 0 for a team of one.
         parallel: address of the C function that starts them; 0 for a team of one.
+        kept: what must live as long as the team.
     """
 
     num_threads: int
     thread_number: int = 0
     barrier: int = 0
     parallel: int = 0
+    kept: object = field(default=None, repr=False, compare=False)
 
     @staticmethod
     def of_torch(num_threads: int | None = None) -> "Team":
@@ -38,8 +42,9 @@ class Team:
         library = _library() if num_threads > 1 else None
         if library is None:
             return Team(1)
-        parallel, barrier, number = (_address(library, name) for name in _SYMBOLS)
-        return Team(num_threads, number, barrier, parallel)
+        parallel, barrier, *told = (_address(library, name) for name in _SYMBOLS)
+        functions = (ctypes.c_int64 * len(told))(*told)
+        return Team(num_threads, ctypes.addressof(functions), barrier, parallel, functions)
 
     def run(self, function: int, argument: int) -> None:
         """Call the C function at an address with one pointer, on every thread; returns when all are done."""
@@ -51,7 +56,7 @@ class Team:
 
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
-_SYMBOLS = ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num")
+_SYMBOLS = ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
 
 
 def _address(library: ctypes.CDLL, name: str) -> int:

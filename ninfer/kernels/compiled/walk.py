@@ -24,16 +24,20 @@ def walk(pointer: types.voidptr) -> None:
     """Call all operations; every thread of the team runs this. To be compiled.
 
     Args:
-        pointer: to six int64: address of the function that tells the thread's number; number of threads; address of
-            the function that waits for the others; number of operations; their address; address of the header.
+        pointer: to six int64: address of the addresses of two functions, which tell the thread's number and how many there
+            are; number of threads the work is cut for; address of the function that waits for the others; number of
+            operations; their address; address of the header.
     """
     table = address_of(pointer)
-    num_threads, thread = load_int(table, NUM_THREADS), 0
+    num_threads, first, step = load_int(table, NUM_THREADS), 0, 1
     if num_threads > 1:
-        thread = call_for_int(load_int(table, THREAD_NUMBER))
+        functions = load_int(table, THREAD_NUMBER)
+        first, step = call_for_int(load_int(functions, 0)), call_for_int(load_int(functions, 1))
     header = load_int(table, HEADER)
     for number in range(load_int(table, NUM_OPS)):
         op = load_int(table, OPS) + number * OP_SIZE * 8
-        call_op(load_int(op, 0), op, header, thread, num_threads)
+        # A thread does the shares of those that were not started too, always the same ones.
+        for thread in range(first, num_threads, step):
+            call_op(load_int(op, 0), op, header, thread, num_threads)
         if num_threads > 1 and load_int(op, WAITS):
             call_for_nothing(load_int(table, BARRIER))

@@ -12,6 +12,7 @@ from ninfer.kernels.l2_norm import L2Norm
 from ninfer.kernels.reference_delta_rule import reference_delta_rule
 from ninfer.kernels.segment import Segment
 from ninfer.kernels.state_pool import StateLayout, StatePool
+from tests.unit.kernels.short_team import short_team
 
 pytest.importorskip("numba")
 from ninfer.kernels.compiled.delta_layer import DeltaLayer, DeltaTensors
@@ -19,6 +20,7 @@ from ninfer.kernels.compiled.state_table import StateTable
 from ninfer.kernels.compiled.team import Team
 
 NUM_SLOTS, LAYER, EPS = 9, 1, 1e-6
+NAMES = ["one thread", "three threads", "two of five"]
 CLOSE = {"rtol": 1e-4, "atol": 2e-5}
 
 
@@ -54,7 +56,7 @@ def random(seed, *shape):
 class Bench:
     """A layer with random weights, and states full of rubbish."""
 
-    def __init__(self, shape, compiler, num_threads=1):
+    def __init__(self, shape, compiler, team=None):
         self.shape = shape
         self.tensors = DeltaTensors(
             conv=random(1, shape.window, shape.conv_width),
@@ -68,7 +70,7 @@ class Bench:
             key_heads=shape.key_heads,
             key_dim=shape.key_dim,
             compiler=compiler,
-            team=Team.of_torch(num_threads),
+            team=team or Team(1),
         )
         layout = StateLayout(
             num_layers=2,
@@ -116,10 +118,10 @@ def part(row, num_rows, slot, after=()):
 
 
 @shapes
-@pytest.mark.parametrize("num_threads", [1, 3])
+@pytest.mark.parametrize("team", [Team(1), Team.of_torch(3), short_team(5, 2)], ids=NAMES)
 @pytest.mark.parametrize("num_rows", [1, 2, 70])
-def test_rows_and_states_equal_those_of_plain_operators(shape, num_rows, num_threads, compiler):
-    bench, plain = Bench(shape, compiler, num_threads), Bench(shape, compiler)
+def test_rows_and_states_equal_those_of_plain_operators(shape, num_rows, team, compiler):
+    bench, plain = Bench(shape, compiler, team), Bench(shape, compiler)
     rows = random(6, num_rows + 1, shape.width)
     found = bench.run(rows, part(0, num_rows, 3), part(num_rows, 1, 5))
     torch.testing.assert_close(found[:num_rows], plain.expected(rows[:num_rows], 3), **CLOSE)

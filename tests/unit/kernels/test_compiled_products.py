@@ -7,6 +7,7 @@ from ninfer.kernels.compiled.opening import open_compiler
 from ninfer.kernels.compiled.panels import Panels, reference_product
 from ninfer.kernels.compiled.team import Team
 from ninfer.kernels.weight import Grid4, Weight
+from tests.unit.kernels.short_team import short_team
 
 pytest.importorskip("numba")
 from ninfer.kernels.compiled.panel_kernel import PanelKernel
@@ -14,7 +15,8 @@ from ninfer.kernels.compiled.program import Program, Shares
 
 FORMATS = {"bf16": 3e-3, "int8": 1e-2, "int4": 1.1e-1}
 SHAPES = [(960, 576), (40, 64), (16, 1536)]
-TEAMS = [Team(1), Team.of_torch(3)]
+TEAMS = [Team(1), Team.of_torch(3), short_team(3, 1), short_team(5, 2)]
+NAMES = ["one thread", "three threads", "one of three", "two of five"]
 
 
 def weight_of(shape, seed=0):
@@ -45,7 +47,7 @@ def test_4_bits_need_groups_of_inputs():
     assert Panels.of(weight_of((32, 48)), "int4").format == "int8"
 
 
-@pytest.mark.parametrize("team", TEAMS, ids=["one thread", "three threads"])
+@pytest.mark.parametrize("team", TEAMS, ids=NAMES)
 @pytest.mark.parametrize("panel_format", FORMATS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_products_equal_the_reference(panel_format, shape, team, compiler):

@@ -13,6 +13,7 @@ from ninfer.kernels.rms_norm import RmsNorm
 from ninfer.kernels.rope import rotate_, rotations
 from ninfer.kernels.segment import Segment
 from ninfer.kernels.silu_mul import silu_mul
+from tests.unit.kernels.short_team import short_team
 
 pytest.importorskip("numba")
 import numba
@@ -24,8 +25,9 @@ from ninfer.kernels.compiled.program import Program
 from ninfer.kernels.compiled.shapes import HeadShapes
 from ninfer.kernels.compiled.team import Team
 
-TEAMS = [Team(1), Team.of_torch(3)]
-both_teams = pytest.mark.parametrize("team", TEAMS, ids=["one thread", "three threads"])
+TEAMS = [Team(1), Team.of_torch(3), short_team(3, 1), short_team(5, 2)]
+NAMES = ["one thread", "three threads", "one of three", "two of five"]
+both_teams = pytest.mark.parametrize("team", TEAMS, ids=NAMES)
 
 
 def rows_of(*shape, seed=1):
