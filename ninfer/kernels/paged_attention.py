@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import torch
 from torch import Tensor
 
-from ninfer.kernels.kv_pool import KvPool
+from ninfer.kernels.kv_pool import KvLayout, KvPool
 from ninfer.kernels.reference_attention import ReferenceAttention
 from ninfer.kernels.segment import Segment
 
@@ -44,26 +44,27 @@ class AttentionPlan(Protocol):
         ...
 
 
-class RangeKernel(Protocol):
-    """Attends to a range of KV that lies before all queries, in place of the flash kernel."""
+class SegmentKernel(Protocol):
+    """Attends the rows of one segment, in place of the flash kernel."""
 
-    def takes(self, num_queries: int, keys: Tensor) -> bool:
-        """Whether it can do it and is faster. `keys`: `[1, num_kv_heads, num_tokens, head_dim]`, strided."""
+    def takes(self, num_rows: int, layout: KvLayout) -> bool:
+        """Whether it can do a segment of so many rows and is faster."""
         ...
 
     def __call__(
-        self, queries: Tensor, keys: Tensor, values: Tensor, scale: float
-    ) -> tuple[Tensor, Tensor]:
+        self, pool: KvPool, layer: int, segment: Segment, queries: Tensor, scale: float
+    ) -> Tensor:
         """Attend.
 
         Args:
-            queries: `[1, num_kv_heads, num_queries, head_dim]`, pool dtype.
-            keys: `[1, num_kv_heads, num_tokens, head_dim]`, strided.
-            values: alike.
+            pool: has the KV of everything that the rows look at, their own included.
+            layer: of the pool.
+            segment: where the rows are.
+            queries: `[num_rows, num_heads, head_dim]` of the segment, pool dtype, strided.
             scale: of the scores.
 
         Returns:
-            float32 `[1, num_kv_heads, num_queries, head_dim]` and the log-sum-exp `[1, num_kv_heads, num_queries]`.
+            `[num_rows, num_heads * head_dim]`, pool dtype, new.
         """
         ...
 
@@ -74,7 +75,7 @@ def plan_attention(
     *,
     num_heads: int,
     scale: float,
-    ranges: RangeKernel | None = None,
+    kernel: SegmentKernel | None = None,
 ) -> AttentionPlan:
     """Prepare attention for one step.
 
@@ -83,13 +84,13 @@ def plan_attention(
         segments: cover all rows of the batch in order without gaps.
         num_heads: query heads; a multiple of the pool's KV heads.
         scale: factor of the scores, usually head_dim ** -0.5.
-        ranges: for what it takes, on a CPU.
+        kernel: for segments that it takes, on a CPU.
 
     Returns:
         The flash plan on a CPU, the torch reference elsewhere.
     """
     if pool.device.type == "cpu":
-        return CpuAttention(pool, segments, num_heads=num_heads, scale=scale, ranges=ranges)
+        return CpuAttention(pool, segments, num_heads=num_heads, scale=scale, kernel=kernel)
     return ReferenceAttention(pool, segments, num_heads=num_heads, scale=scale)
 
 
@@ -120,7 +121,7 @@ class CpuAttention:
         *,
         num_heads: int,
         scale: float,
-        ranges: RangeKernel | None = None,
+        kernel: SegmentKernel | None = None,
     ) -> None:
         """See `plan_attention`."""
         self._pool = pool
@@ -130,13 +131,15 @@ class CpuAttention:
         self._group = num_heads // self._kv_heads
         self._head_dim = pool.layout.head_dim
         self._scale = scale
-        self._ranges = ranges
+        self._kernel = kernel
         self._row_counts = [segment.num_rows for segment in segments]
         self._only_decodes = all(count == 1 for count in self._row_counts)
         self._merge_dtype = torch.promote_types(pool.layout.dtype, torch.float32)
         # Single rows read their own KV back from the pool; longer segments use the rows at hand for the causal part.
         self._contexts = [
-            _contexts(pool, s, s.position_end if s.num_rows == 1 else s.position_start)
+            []
+            if self._is_taken(s.num_rows)
+            else _contexts(pool, s, s.position_end if s.num_rows == 1 else s.position_start)
             for s in segments
         ]
         self._write_counts: list[int] = []
@@ -180,6 +183,8 @@ class CpuAttention:
         if queries.shape[0] == 1:
             shape = (1, self._kv_heads, self._group, self._head_dim)
             return self._decode(layer, index, queries.reshape(shape))
+        if self._kernel is not None and self._is_taken(queries.shape[0]):
+            return self._kernel(self._pool, layer, self._segments[index], queries, self._scale)
         return self._chunk(layer, index, queries, own)
 
     def _decode(self, layer: int, index: int, queries: Tensor) -> Tensor:
@@ -214,17 +219,15 @@ class CpuAttention:
         output = output.to(self._merge_dtype)
         for context in contexts:
             keys, values = context.heads(self._pool, layer)
-            part, part_lse = self._before(folded, keys, values)
+            part, part_lse = _flash(folded, keys, values, scale=self._scale)
             part = part.view(kv_heads, num_rows, group, head_dim).to(self._merge_dtype)
             part_lse = part_lse.view(kv_heads, num_rows, group)
             output = torch.lerp(output, part, torch.sigmoid(part_lse - lse).unsqueeze(-1))
             lse = torch.logaddexp(lse, part_lse)
         return output.permute(1, 0, 2, 3).reshape(num_rows, -1).to(queries.dtype)
 
-    def _before(self, queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        if self._ranges is not None and self._ranges.takes(queries.shape[2], keys):
-            return self._ranges(queries, keys, values, self._scale)
-        return _flash(queries, keys, values, scale=self._scale)
+    def _is_taken(self, num_rows: int) -> bool:
+        return self._kernel is not None and self._kernel.takes(num_rows, self._pool.layout)
 
 
 def _contexts(pool: KvPool, segment: Segment, num_tokens: int) -> list[_Context]:

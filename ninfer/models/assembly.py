@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from ninfer.kernels.paged_attention import RangeKernel
+from ninfer.kernels.paged_attention import SegmentKernel
 from ninfer.models.build_options import BuildOptions
 from ninfer.models.compiling import CompilingFailed, can_compile_states
 from ninfer.models.config import ModelConfig
@@ -76,7 +76,7 @@ def assemble(
         has_mtp_head=has_mtp_head(file.shapes, config),
     )
     compiled = _compiled_step(config, weights, options)
-    return Transformer(config, weights, options, compiled, _range_kernel(options))
+    return Transformer(config, weights, options, compiled, _segment_kernel(options))
 
 
 def _compiled_step(
@@ -99,16 +99,16 @@ def _row_kernels(options: BuildOptions) -> "RowKernels | None":
         return RowKernels(options.compiler)
 
 
-def _range_kernel(options: BuildOptions) -> RangeKernel | None:
+def _segment_kernel(options: BuildOptions) -> SegmentKernel | None:
     if options.compiler is None:
         return None
-    from ninfer.kernels.compiled.range_attention import (  # noqa: PLC0415 - needs an extra
-        RangeAttention,
+    from ninfer.kernels.compiled.tile_attention import (  # noqa: PLC0415 - needs an extra
+        TileAttention,
         has_tiles,
     )
 
     with _compiling():
-        return RangeAttention(options.compiler) if has_tiles() else None
+        return TileAttention(options.compiler) if has_tiles() else None
 
 
 def _compile_states(config: ModelConfig, layers: list[DecoderLayer], options: BuildOptions) -> None:

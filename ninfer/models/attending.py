@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ninfer.kernels.kv_pool import KvLayout
+from ninfer.kernels.paged_attention import SegmentKernel
 from ninfer.kernels.segment import Segment
 
 MAX_SINGLE_ROWS: Final = 4
@@ -18,7 +19,9 @@ MAX_SINGLE_BYTES: Final = 256 << 10
 12 us; one for several rows needs a second call for the rows among themselves, and merging, together about 100 us."""
 
 
-def attending_segments(segments: Sequence[Segment], layout: KvLayout) -> tuple[Segment, ...]:
+def attending_segments(
+    segments: Sequence[Segment], layout: KvLayout, kernel: SegmentKernel | None = None
+) -> tuple[Segment, ...]:
     """Split short segments over short contexts into single rows, which attend with the bits of a plain step.
 
     Long segments are split where their positions are multiples of `rows_together`; a part reads the KV of earlier ones.
@@ -26,6 +29,7 @@ def attending_segments(segments: Sequence[Segment], layout: KvLayout) -> tuple[S
     Args:
         segments: of a step; only where their KV is and what rows look at counts in the result.
         layout: of the pool.
+        kernel: takes some segments as they are.
 
     Returns:
         Segments that cover the same rows in the same order.
@@ -35,7 +39,9 @@ def attending_segments(segments: Sequence[Segment], layout: KvLayout) -> tuple[S
     attending: list[Segment] = []
     for segment in segments:
         is_short = segment.position_end * layer_bytes <= MAX_SINGLE_BYTES
-        if segment.num_rows > max_rows:
+        if kernel is not None and kernel.takes(segment.num_rows, layout):
+            attending.append(segment)
+        elif segment.num_rows > max_rows:
             attending.extend(_parts(segment, max_rows))
         elif segment.num_rows > MAX_SINGLE_ROWS or not is_short:
             attending.append(segment)

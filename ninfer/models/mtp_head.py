@@ -122,9 +122,10 @@ class MtpHead:
             last_rows.append(len(token_ids) - 1)
         attention = plan_attention(
             self._pool,
-            attending_segments(segments, self.kv_spec),
+            attending_segments(segments, self.kv_spec, self._model.segment_kernel),
             num_heads=self._num_heads,
             scale=self._scale,
+            kernel=self._model.segment_kernel,
         )
         rotation = rotations(
             torch.tensor(positions, device=device),

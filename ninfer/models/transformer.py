@@ -11,7 +11,7 @@ from torch.nn import functional
 from ninfer.kernels.compiled.contexts import Contexts
 from ninfer.kernels.kv_pool import KvLayout, KvPool
 from ninfer.kernels.linear import Linear
-from ninfer.kernels.paged_attention import RangeKernel, plan_attention
+from ninfer.kernels.paged_attention import SegmentKernel, plan_attention
 from ninfer.kernels.rms_norm import RmsNorm
 from ninfer.kernels.rope import rotations
 from ninfer.kernels.state_pool import StateLayout, StatePool
@@ -59,6 +59,7 @@ class Transformer:
         device: where tensors must be.
         linear_policy: kernels in use.
         has_mtp_head: the checkpoint has a head that predicts several tokens.
+        segment_kernel: attends long segments; None for torch's kernel.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Transformer:
         weights: TransformerWeights,
         options: BuildOptions,
         compiled: "CompiledStep | None" = None,
-        ranges: RangeKernel | None = None,
+        segment_kernel: SegmentKernel | None = None,
     ) -> None:
         """Keep the weights.
 
@@ -76,7 +77,7 @@ class Transformer:
             weights: operators.
             options: how they were built.
             compiled: for segments of at most `options.policy.max_compiled_rows` rows.
-            ranges: attends to what lies before a long segment; None for torch's kernel.
+            segment_kernel: attends long segments; None for torch's kernel.
         """
         self.config = config
         num_kv_layers = len(config.attention_layers)
@@ -87,7 +88,7 @@ class Transformer:
         self.has_mtp_head = weights.has_mtp_head
         self._weights = weights
         self._compiled = compiled
-        self._ranges = ranges
+        self.segment_kernel = segment_kernel
         self._activation_dtype = options.activation_dtype
         self._scale = config.head_dim**-0.5
 
@@ -137,10 +138,10 @@ class Transformer:
         weights, dtype = self._weights, self._activation_dtype
         attention = plan_attention(
             kv,
-            attending_segments(batch.segments, kv.layout),
+            attending_segments(batch.segments, kv.layout, self.segment_kernel),
             num_heads=self.config.num_heads,
             scale=self._scale,
-            ranges=self._ranges,
+            kernel=self.segment_kernel,
         )
         rotation = rotations(batch.positions, weights.inverse_frequencies, dtype)
         step = Step(rotation, attention, self._plan_states(batch, states))

@@ -34,6 +34,17 @@ def load_float(_context: Any, _address: Any, _index: Any) -> Any:
     return types.float64(types.int64, types.int64), generate
 
 
+@intrinsic
+def take_number(_context: Any, _address: Any) -> Any:
+    """Count the int64 at an address up, and return what it was; no two threads get the same."""
+
+    def generate(_generator: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        place = builder.inttoptr(arguments[0], _I64.as_pointer())
+        return builder.atomic_rmw("add", place, ir.Constant(_I64, 1), "monotonic")
+
+    return types.int64(types.int64), generate
+
+
 def _element(builder: Any, arguments: Any, kind: Any) -> Any:
     address, index = arguments
     at = builder.add(address, builder.mul(index, ir.Constant(_I64, 8)))

@@ -1,4 +1,4 @@
-"""Matrix tiles of processors that have AMX, and the softmax between two products of them. Writes LLVM code.
+"""Matrix tiles of processors that have AMX, and products of them. Writes LLVM code.
 
 A tile is 16 rows of 64 bytes. A product adds `A B` to 16 x 16 float32: A is 16 x 32 bf16, B has 16 rows of 16 pairs, the
 numbers 2 i and 2 i + 1 of its columns.
@@ -17,11 +17,9 @@ from ninfer.kernels.compiled.counted_loop import counted_loop
 TILE: Final = 16
 TILE_BYTES: Final = 1024
 
-_I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+_I8, _I64 = ir.IntType(8), ir.IntType(64)
 _POINTER = _I8.as_pointer()
 _VOID = ir.VoidType()
-_FLOATS = ir.VectorType(ir.FloatType(), TILE)
-_INTS = ir.VectorType(_I32, TILE)
 
 
 def _tile_call(builder: Any, name: str, kinds: list[Any], arguments: list[Any]) -> None:
@@ -163,149 +161,9 @@ def value_tiles(
 
 def _loop(builder: Any, count: Any, body: Callable[[Any], None]) -> None:
     """Write `for at in range(count): body(at)`; at least one round."""
-    before = builder.block
-    inside, after = builder.append_basic_block("inside"), builder.append_basic_block("after")
-    builder.branch(inside)
-    builder.position_at_end(inside)
-    at = builder.phi(_I64)
-    at.add_incoming(_int(0), before)
-    body(at)
-    following = builder.add(at, _int(1))
-    at.add_incoming(following, builder.block)
-    builder.cbranch(builder.icmp_signed("<", following, count), inside, after)
-    builder.position_at_end(after)
 
+    def rounds(at: Any, _values: list[Any]) -> list[Any]:
+        body(at)
+        return []
 
-@intrinsic
-def soften(
-    _context: Any,
-    _scores: Any,
-    _weights: Any,
-    _facts: Any,
-    _sums: Any,
-    _pairs: Any,
-    _dims: Any,
-    _scale: Any,
-) -> Any:
-    """Turn scores of 16 queries into weights for `value_tiles`, relative to the largest score so far.
-
-    Args:
-        _scores: address of float32 `[keys, 16]`.
-        _weights: where tiles B go, bf16 `[pairs, 16, 2]`.
-        _facts: address of float32 `[2, 16]`: the largest score so far, the sum of weights so far; updated.
-        _sums: address of float32 `[dims, 16]`, scaled down where the largest score grew.
-        _pairs: of keys, int64.
-        _dims: int64.
-        _scale: of the scores, for powers of two; float32.
-    """
-
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        scores, weights, facts, sums, pairs, dims, factor = arguments
-        vectors = _Vectors(builder, factor)
-        before = vectors.load(facts)
-
-        def larger(at: Any, carried: list[Any]) -> list[Any]:
-            address = vectors.row(scores, builder.mul(at, _int(2)))
-            rows = [vectors.load(address), vectors.load(builder.add(address, _int(64)))]
-            return [vectors.larger(row, old) for row, old in zip(rows, carried, strict=True)]
-
-        largest = vectors.larger(*vectors.loop(pairs, [before, before], larger))
-        vectors.store(largest, facts)
-        shift = builder.fmul(largest, vectors.scale)
-        shrink = vectors.power(before, shift)
-
-        def scale_sums(at: Any, _carried: list[Any]) -> list[Any]:
-            address = vectors.row(sums, at)
-            vectors.store(builder.fmul(vectors.load(address), shrink), address)
-            return []
-
-        vectors.loop(dims, [], scale_sums)
-
-        def weigh(at: Any, carried: list[Any]) -> list[Any]:
-            address = vectors.row(scores, builder.mul(at, _int(2)))
-            first = vectors.power(vectors.load(address), shift)
-            second = vectors.power(vectors.load(builder.add(address, _int(64))), shift)
-            vectors.store(vectors.pair(first, second), vectors.row(weights, at))
-            totals = zip(carried, (first, second), strict=True)
-            return [builder.fadd(total, value) for total, value in totals]
-
-        total_at = builder.add(facts, _int(64))
-        start = builder.fmul(vectors.load(total_at), shrink)
-        totals = vectors.loop(pairs, [start, ir.Constant(_FLOATS, [0.0] * TILE)], weigh)
-        vectors.store(builder.fadd(*totals), total_at)
-        return _int(0)
-
-    return types.int64(*[types.int64] * 6, types.float32), generate
-
-
-class _Vectors:
-    """Writes arithmetic of 16 float32."""
-
-    def __init__(self, builder: Any, scale: Any) -> None:
-        self._builder = builder
-        module = builder.module
-        self._fma = get_or_insert_function(
-            module, ir.FunctionType(_FLOATS, [_FLOATS] * 3), f"llvm.fma.v{TILE}f32"
-        )
-        self._round = get_or_insert_function(
-            module, ir.FunctionType(_FLOATS, [_FLOATS]), f"llvm.rint.v{TILE}f32"
-        )
-        empty = ir.Constant(_FLOATS, ir.Undefined)
-        first = builder.insert_element(empty, scale, ir.Constant(_I32, 0))
-        self.scale = builder.shuffle_vector(first, empty, _ints(0))
-
-    def row(self, address: Any, index: Any) -> Any:
-        return self._builder.add(address, self._builder.mul(index, _int(64)))
-
-    def load(self, address: Any) -> Any:
-        value = self._builder.load(self._builder.inttoptr(address, _FLOATS.as_pointer()))
-        value.align = 4
-        return value
-
-    def store(self, value: Any, address: Any) -> None:
-        pointer = self._builder.inttoptr(address, value.type.as_pointer())
-        self._builder.store(value, pointer).align = 4
-
-    def larger(self, a: Any, b: Any) -> Any:
-        return self._builder.select(self._builder.fcmp_ordered(">", a, b), a, b)
-
-    def power(self, scores: Any, shift: Any) -> Any:
-        """Compute `2 ** (scores * scale - shift)`, at most 1."""
-        builder = self._builder
-        x = builder.call(self._fma, [scores, self.scale, builder.fneg(shift)])
-        least = _floats(-126.0)
-        x = builder.select(builder.fcmp_ordered("<", x, least), least, x)
-        whole = builder.call(self._round, [x])
-        rest = builder.fsub(x, whole)
-        result = _floats(_POWERS[-1])
-        for power in reversed(_POWERS[:-1]):
-            result = builder.call(self._fma, [result, rest, _floats(power)])
-        exponent = builder.add(builder.fptosi(whole, _INTS), _ints(127))
-        return builder.fmul(result, builder.bitcast(builder.shl(exponent, _ints(23)), _FLOATS))
-
-    def pair(self, low: Any, high: Any) -> Any:
-        """Round to bf16 beside each other."""
-        builder = self._builder
-        rounded = [
-            builder.add(builder.bitcast(value, _INTS), _ints(0x8000)) for value in (low, high)
-        ]
-        first = builder.lshr(rounded[0], _ints(16))
-        return builder.or_(first, builder.and_(rounded[1], _ints(0xFFFF0000)))
-
-    def loop(
-        self, count: Any, start: list[Any], body: Callable[[Any, list[Any]], list[Any]]
-    ) -> list[Any]:
-        """Write `for at in range(count): values = body(at, values)`; at least one round."""
-        return counted_loop(self._builder, (_int(0), count, 1), start, body)
-
-
-_POWERS: Final = (1.0, 0.69314718, 0.24022651, 0.05550411, 0.00961813)
-"""Of the series of 2 ** x: to 4e-5 between -1/2 and 1/2, and weights are rounded to bf16."""
-
-
-def _ints(value: int) -> Any:
-    return ir.Constant(_INTS, [value] * TILE)
-
-
-def _floats(value: float) -> Any:
-    return ir.Constant(_FLOATS, [value] * TILE)
+    counted_loop(builder, (_int(0), count, 1), [], rounds)

@@ -1,4 +1,4 @@
-"""Attention of many rows to one range of KV before them, on processors with matrix tiles. Needs numba."""
+"""Attention of many rows of a lane, on processors with matrix tiles. Needs numba."""
 
 import ctypes
 import platform
@@ -10,19 +10,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ninfer.kernels.compiled import attend_range as numbers
+from ninfer.kernels.compiled import attend_tiles as numbers
 from ninfer.kernels.compiled.compiler import Compiler
 from ninfer.kernels.compiled.header import OP_SIZE
 from ninfer.kernels.compiled.team import Team
+from ninfer.kernels.kv_pool import KvLayout, KvPool
+from ninfer.kernels.segment import Segment
 
+MIN_ROWS: Final = 32
+"""Fewer leave tiles empty."""
 _ARCH_PRCTL: Final = 158
 _REQUEST_PERMISSION: Final = 0x1023
 _TILE_DATA: Final = 18
-_FEATURES: Final = ("amx-tile", "amx-bf16", "avx512f")
+_FEATURES: Final = ("amx-tile", "amx-bf16", "avx512f", "avx512dq")
 
 
-class RangeAttention:
-    """A `paged_attention.RangeKernel`. Not thread-safe."""
+class TileAttention:
+    """A `paged_attention.SegmentKernel`. Not thread-safe."""
 
     def __init__(self, compiler: Compiler, team: Team | None = None) -> None:
         """Compile, unless that has been done before.
@@ -36,7 +40,7 @@ class RangeAttention:
         """
         self._team = team or Team.of_torch()
         self._op = np.zeros(OP_SIZE, np.int64)
-        self._op[0] = compiler.op(numbers.attend_range)
+        self._op[0] = compiler.op(numbers.attend_tiles)
         # Palette 1: eight tiles of 16 rows and 64 bytes.
         self._config = np.zeros(64, np.uint8)
         self._config[0] = 1
@@ -52,45 +56,37 @@ class RangeAttention:
         )
         self._walk = compiler.walk()
 
-    def takes(self, num_queries: int, keys: Tensor) -> bool:
-        """See `paged_attention.RangeKernel`."""
-        num_keys, head_dim = keys.shape[2:]
-        return (
-            keys.dtype == torch.bfloat16
-            and head_dim % numbers.KEYS_STEP == 0
-            and keys.stride(1) == head_dim
-            and num_queries >= numbers.MIN_QUERIES
-            and num_keys >= numbers.BLOCK_KEYS
-            and num_keys % numbers.KEYS_STEP == 0
-        )
+    def takes(self, num_rows: int, layout: KvLayout) -> bool:
+        """See `paged_attention.SegmentKernel`."""
+        fits = layout.dtype == torch.bfloat16 and layout.head_dim % numbers.KEYS_STEP == 0
+        return fits and num_rows >= MIN_ROWS
 
     def __call__(
-        self, queries: Tensor, keys: Tensor, values: Tensor, scale: float
-    ) -> tuple[Tensor, Tensor]:
-        """See `paged_attention.RangeKernel`."""
-        _, num_heads, num_queries, head_dim = queries.shape
-        queries = queries.contiguous()
-        output = torch.empty(queries.shape)
-        log_sums = torch.empty(queries.shape[:-1])
-        num_threads = self._team.num_threads
-        own = numbers.scratch_bytes(num_queries, head_dim, num_threads)
-        scratch = torch.empty(num_threads, own, dtype=torch.uint8)
+        self, pool: KvPool, layer: int, segment: Segment, queries: Tensor, scale: float
+    ) -> Tensor:
+        """See `paged_attention.SegmentKernel`."""
+        num_rows, num_heads, head_dim = queries.shape
+        if queries.stride()[1:] != (head_dim, 1):
+            queries = queries.contiguous()
+        layout = pool.layout
+        pages = np.concatenate([np.arange(at, at + count) for at, count in segment.runs])
+        output = torch.empty(num_rows, num_heads * head_dim, dtype=torch.bfloat16)
+        own = numbers.scratch_bytes(head_dim, num_heads // layout.num_kv_heads)
+        scratch = torch.empty(self._team.num_threads, own, dtype=torch.uint8)
         self._header[:] = (
-            queries.data_ptr(),
-            *(num_heads, num_queries, head_dim),
-            keys.data_ptr(),
-            values.data_ptr(),
-            keys.stride(2) * 2,
-            keys.shape[2],
+            *(queries.data_ptr(), queries.stride(0) * 2),
+            *(num_rows, segment.position_start, segment.context_start),
+            *(num_heads, layout.num_kv_heads, head_dim),
+            *(pool.kv[layer, 0].data_ptr(), pool.kv[layer, 1].data_ptr()),
+            pages.ctypes.data,
             output.data_ptr(),
-            log_sums.data_ptr(),
             int(np.float64(scale).view(np.int64)),
-            scratch.data_ptr(),
-            own,
+            *(scratch.data_ptr(), own),
             self._config.ctypes.data,
+            0,
         )
         self._team.run(self._walk, self._start.ctypes.data)
-        return output, log_sums
+        return output
 
 
 def has_tiles() -> bool:

@@ -1,0 +1,155 @@
+"""Attention of many rows in matrix tiles, where the processor has them, against exact attention."""
+
+import pytest
+import torch
+
+from ninfer.kernels.kv_pool import KvLayout, KvPool
+from ninfer.kernels.paged_attention import plan_attention
+from ninfer.kernels.reference_attention import ReferenceAttention
+from ninfer.kernels.segment import Segment
+from ninfer.models.attending import attending_segments
+
+pytest.importorskip("numba")
+from ninfer.kernels.compiled.attend_tiles import BLOCK_KEYS, TILES_TOGETHER
+from ninfer.kernels.compiled.team import Team
+from ninfer.kernels.compiled.tile_attention import MIN_ROWS, TileAttention, has_tiles
+
+pytestmark = pytest.mark.skipif(not has_tiles(), reason="the processor has no matrix tiles")
+
+RUNS = ((8, 6), (0, 7), (15, 2), (7, 1), (17, 3))
+
+
+def random(seed, *shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def filled_pool(num_kv_heads, head_dim, num_pages=20, factor=1.0):
+    pool = KvPool(KvLayout(2, num_kv_heads, head_dim, torch.bfloat16), num_pages)
+    pool.kv.copy_(random(1, *pool.kv.shape))
+    pool.kv[:, 0] *= factor
+    return pool
+
+
+def exact(pool, segment, queries, scale):
+    wide = KvPool(
+        KvLayout(2, pool.layout.num_kv_heads, pool.layout.head_dim, torch.float64), pool.num_pages
+    )
+    wide.kv.copy_(pool.kv)
+    own = torch.cat([
+        torch.arange(slot, slot + count)
+        for slot, count in segment.slot_ranges(segment.position_start, segment.position_end)
+    ])
+    plan = ReferenceAttention(wide, [segment], num_heads=queries.shape[1], scale=scale)
+    return plan.attend(1, queries.double(), wide.kv[1][:, own].transpose(0, 1))
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+@pytest.mark.parametrize(
+    ("num_heads", "num_kv_heads", "head_dim", "num_rows", "position", "context_start"),
+    [
+        (1, 1, 32, MIN_ROWS, 0, 0),
+        (2, 1, 32, 1000, 100, 1),
+        (6, 3, 64, 150, 300, BLOCK_KEYS + 5),
+        (3, 3, 96, 129, BLOCK_KEYS - 1, 0),
+    ],
+)
+@pytest.mark.parametrize("factor", [1.0, 30.0])
+def test_heads_are_as_exact_as_bf16_allows(  # noqa: PLR0913
+    num_heads,
+    num_kv_heads,
+    head_dim,
+    num_rows,
+    position,
+    context_start,
+    factor,
+    num_threads,
+    compiler,
+):
+    # With the large factor one key takes all, and the largest score grows by hundreds.
+    pool = filled_pool(num_kv_heads, head_dim, factor=factor)
+    queries = (3 * random(2, num_rows, num_heads, head_dim)).bfloat16()
+    segment = Segment(0, num_rows, position, RUNS, context_start=context_start)
+    attention = TileAttention(compiler, Team.of_torch(num_threads))
+    assert attention.takes(num_rows, pool.layout)
+    found = attention(pool, 1, segment, queries, 0.2).double()
+    expected = exact(pool, segment, queries, 0.2)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0.025)
+    assert float((found - expected).abs().mean()) < 0.002
+
+
+def test_a_largest_score_that_comes_late_and_is_far_larger_is_followed(compiler):
+    pool = filled_pool(1, 32)
+    keys = pool.kv[1, 0, : 3 * BLOCK_KEYS, 0]
+    keys.zero_()
+    keys[BLOCK_KEYS + 7, 0] = 100
+    keys[2 * BLOCK_KEYS + 3, 0] = 1000
+    queries = torch.zeros(MIN_ROWS, 1, 32, dtype=torch.bfloat16)
+    queries[: MIN_ROWS // 2, 0, 0] = 1  # the others see all keys alike
+    segment = Segment(0, MIN_ROWS, 3 * BLOCK_KEYS - MIN_ROWS, ((0, 6),))
+    found = TileAttention(compiler)(pool, 1, segment, queries, 1.0)
+    expected = exact(pool, segment, queries, 1.0)
+    assert torch.equal(found[0], pool.kv[1, 1, 2 * BLOCK_KEYS + 3, 0])
+    torch.testing.assert_close(found.double(), expected, rtol=0.005, atol=0.005)
+
+
+def test_where_a_prompt_is_cut_and_where_its_pages_are_changes_no_bit(compiler):
+    attention = TileAttention(compiler)
+    num_rows = 16 * TILES_TOGETHER + 50
+    pool = filled_pool(2, 32, num_pages=40, factor=20.0)
+    queries = random(2, num_rows, 4, 32).bfloat16()
+    runs = ((3, 30), (0, 3), (33, 5))
+    whole = attention(pool, 1, Segment(0, num_rows, 100, runs), queries, 0.3)
+    for start, end in ((0, 77), (77, 200), (200, num_rows)):
+        part = Segment(0, end - start, 100 + start, runs)
+        assert torch.equal(attention(pool, 1, part, queries[start:end], 0.3), whole[start:end])
+    order = [page for first, count in runs for page in range(first, first + count)]
+    moved = KvPool(pool.layout, 40)
+    for at, page in enumerate(order):
+        to = 39 - at
+        moved.kv[:, :, 64 * to : 64 * to + 64] = pool.kv[:, :, 64 * page : 64 * page + 64]
+    backwards = tuple((39 - at, 1) for at in range(len(order)))
+    found = attention(moved, 1, Segment(0, num_rows, 100, backwards), queries, 0.3)
+    assert torch.equal(found, whole)
+
+
+@pytest.mark.parametrize("context_start", [0, 1])
+def test_what_is_in_slots_that_nobody_looks_at_does_not_matter(context_start, compiler):
+    pool = filled_pool(1, 32)
+    queries = random(2, MIN_ROWS, 2, 32).bfloat16()
+    segment = Segment(0, MIN_ROWS, 70, ((4, 2),), context_start=context_start)
+    attention = TileAttention(compiler)
+    expected = attention(pool, 1, segment, queries, 0.3)
+    pool.kv[:, :, 4 * 64 + segment.position_end :] = torch.nan
+    pool.kv[:, :, : 4 * 64 + context_start] = torch.nan
+    assert torch.equal(attention(pool, 1, segment, queries, 0.3), expected)
+
+
+def test_what_does_not_fit_tiles_is_left_alone(compiler):
+    attention = TileAttention(compiler)
+    assert attention.takes(MIN_ROWS, KvLayout(1, 2, 32, torch.bfloat16))
+    assert not attention.takes(MIN_ROWS - 1, KvLayout(1, 2, 32, torch.bfloat16))
+    assert not attention.takes(MIN_ROWS, KvLayout(1, 2, 32, torch.float32))
+    assert not attention.takes(MIN_ROWS, KvLayout(1, 2, 48, torch.bfloat16))
+
+
+def test_segments_of_a_step_equal_those_of_the_flash_kernel(compiler):
+    queries = random(2, 191, 4, 32).bfloat16()
+    own = random(3, 191, 2, 2, 32).bfloat16()
+    segments = [Segment(0, 130, 12 * 64, RUNS), Segment(130, 1, 3, ((18, 1),))]
+    segments.append(Segment(131, 60, 20, ((14, 1), (19, 1))))
+    results = []
+    for kernel in (TileAttention(compiler), None):
+        pool = filled_pool(2, 32)
+        parts = attending_segments(segments, pool.layout, kernel)
+        plan = plan_attention(pool, parts, num_heads=4, scale=0.3, kernel=kernel)
+        results.append((plan.attend(1, queries, own), pool.kv))
+    torch.testing.assert_close(results[0][0], results[1][0], rtol=0.02, atol=0.02)
+    assert torch.equal(results[0][1], results[1][1])
+
+
+def test_tiles_of_other_users_are_as_they_were(compiler):
+    x = random(1, 64, 64).bfloat16()
+    expected = x @ x
+    queries = random(2, MIN_ROWS, 1, 32).bfloat16()
+    TileAttention(compiler)(filled_pool(1, 32), 0, Segment(0, MIN_ROWS, 0, RUNS), queries, 1.0)
+    assert torch.equal(x @ x, expected)
