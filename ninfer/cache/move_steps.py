@@ -1,17 +1,23 @@
 """How one batch of images is copied, for each kind of way. Runs on worker threads; keeps no state but buffers."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from typing_extensions import TypeVarTuple, Unpack
 
 from ninfer.api import ImageKind, PutItem, PutStatus, ReadItem, ReadStatus
+from ninfer.cache.pace import Pace
 from ninfer.cache.tier_handle import TierHandle
 from ninfer.core.step import DeviceCopier
 
 if TYPE_CHECKING:
     from ninfer.cache.transfers import Batch, Move
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 _PIECE_BYTES: Final = 1 << 20
 """Images read before they are copied on: few enough that the copy finds them in the processor's cache."""
@@ -41,11 +47,13 @@ class MoveSteps:
     Args:
         handles: lower tiers; index 1 is the first.
         copier: access to device memory.
+        pace: between pieces of a batch.
     """
 
-    def __init__(self, handles: Sequence[TierHandle], copier: DeviceCopier) -> None:
+    def __init__(self, handles: Sequence[TierHandle], copier: DeviceCopier, pace: Pace) -> None:
         """Keep the two ends."""
         self._handles = list(handles)
+        self._pace = pace
         self._copier = copier
         self._buffers = threading.local()
         self._count_lock = threading.Lock()
@@ -89,13 +97,27 @@ class MoveSteps:
         handle = self._handles[moves[0].source - 1]
         is_small = moves[0].num_bytes < _SMALL_BYTES
         if handle.capabilities.addressable and not is_small:
-            return [self._restore_in_place(handle, move, guard) for move in moves]
+            return [
+                self._paced(self._restore_in_place, handle, move, guard)
+                or self._restore_held(handle, [move], guard)[0]
+                for move in moves
+            ]
         pieces = list(_pieces(moves))
-        if len(pieces) == 1 or is_small or handle.capabilities.addressable:
-            held = self._held(0, max(map(_num_bytes, pieces)))
-            restored = [self._restore_piece(handle, piece, held, guard) for piece in pieces]
+        is_alone = self._pace.is_alone
+        if len(pieces) == 1 or is_small or handle.capabilities.addressable or not is_alone:
+            restored = [self._restore_held(handle, piece, guard) for piece in pieces]
             return [result for results in restored for result in results]
         return self._restore_in_lanes(handle, pieces, guard)
+
+    def _paced(self, work: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
+        with self._pace.piece():
+            return work(*arguments)
+
+    def _restore_held(
+        self, handle: TierHandle, moves: "Sequence[Move]", guard: "_DeviceGuard"
+    ) -> list[StepResult]:
+        held = self._held(0, _num_bytes(moves))
+        return self._paced(self._restore_piece, handle, moves, held, guard)
 
     def _restore_in_lanes(
         self, handle: TierHandle, pieces: "Sequence[Sequence[Move]]", guard: "_DeviceGuard"
@@ -109,7 +131,7 @@ class MoveSteps:
         def restore(held: bytearray) -> None:
             try:
                 for at in waiting:
-                    ended[at] = self._restore_piece(handle, pieces[at], held, guard)
+                    ended[at] = self._paced(self._restore_piece, handle, pieces[at], held, guard)
             except Exception as problem:  # noqa: BLE001 - raised again below, on the worker's thread
                 problems.append(problem)
 
@@ -158,10 +180,11 @@ class MoveSteps:
 
     def _restore_in_place(
         self, handle: TierHandle, move: "Move", guard: "_DeviceGuard"
-    ) -> StepResult:
+    ) -> StepResult | None:
+        """Copy out of the tier's own memory; None if it does not show that."""
         found = handle.view(move.key)
         if found is None:
-            return self._restore_piece(handle, [move], self._held(0, move.num_bytes), guard)[0]
+            return None
         header, payload = found
         if payload.nbytes != move.num_bytes or not _is_expected(move, header):
             handle.count_read(ReadStatus.CORRUPT, 0)
@@ -174,7 +197,11 @@ class MoveSteps:
     def _spill(self, moves: "Sequence[Move]", guards: "Sequence[_DeviceGuard]") -> list[StepResult]:
         handle = self._handles[moves[0].target - 1]
         if handle.capabilities.addressable:
-            return [self._spill_in_place(handle, *pair) for pair in zip(moves, guards, strict=True)]
+            return [
+                self._paced(self._spill_in_place, handle, move, guard)
+                or self._spill_staged(handle, [move], [guard])[0]
+                for move, guard in zip(moves, guards, strict=True)
+            ]
         return self._spill_staged(handle, moves, guards)
 
     def _spill_staged(
@@ -188,16 +215,17 @@ class MoveSteps:
                 at, num_bytes = len(results), _num_bytes(piece[first:end])
                 wanted = guards[at : at + end - first]
                 part = held[offset : offset + num_bytes]
-                results += _copy_out(piece[first:end], wanted, part)
+                results += self._paced(_copy_out, piece[first:end], wanted, part)
                 offset += num_bytes
-        return self._put(handle, moves, self._staging(moves), results)
+        return self._paced(self._put, handle, moves, self._staging(moves), results)
 
     def _spill_in_place(
         self, handle: TierHandle, move: "Move", guard: "_DeviceGuard"
-    ) -> StepResult:
+    ) -> StepResult | None:
+        """Copy into the tier's own memory; None if it has no room in one piece."""
         buffer = handle.allocate(move.key, move.header.pack(), move.num_bytes)
         if buffer is None:
-            return self._spill_staged(handle, [move], [guard])[0]
+            return None
         result = guard.copy_out(move, buffer)
         if result is _DONE and not handle.commit(move.key, move.num_bytes):
             result = StepResult(outcome="target_refused", message=f"{handle.name}: commit failed")
@@ -216,16 +244,17 @@ class MoveSteps:
         source = self._handles[moves[0].source - 1]
         target = self._handles[moves[0].target - 1]
         buffers = self._staging(moves)
-        reads = source.read_into([
+        items = [
             ReadItem(key=move.key, buffer=buffer)
             for move, buffer in zip(moves, buffers, strict=True)
-        ])
+        ]
+        reads = self._paced(source.read_into, items)
         lost = StepResult(outcome="source_lost", message=f"{source.name}: unreadable")
         results = [
             _DONE if read.status is ReadStatus.READ and _is_expected(move, read.header) else lost
             for move, read in zip(moves, reads, strict=True)
         ]
-        return self._put(target, moves, buffers, results)
+        return self._paced(self._put, target, moves, buffers, results)
 
     def _put(
         self,

@@ -22,6 +22,7 @@ import structlog
 from ninfer.api import Clock, ImageKey, ImageKind
 from ninfer.cache.identity import ImageHeader
 from ninfer.cache.move_steps import MoveSteps, StepResult
+from ninfer.cache.pace import Pace
 from ninfer.cache.tier_handle import TierHandle
 from ninfer.core.step import DeviceCopier
 
@@ -32,7 +33,8 @@ BATCH_IMAGES: Final = 16
 BATCH_BYTES: Final = 4 << 20
 """A batch of smaller images has more of them, up to this."""
 JOINED_BYTES: Final = 24 << 20
-"""Batches that wait for the same tier are written together up to this: each write of a tier that flushes costs a flush."""
+"""Batches that wait for the same tier are written together up to this: each write of a tier that flushes costs a flush.
+While steps run it is `BATCH_BYTES`, for a write is one piece of work."""
 
 
 class MoveStatus(StrEnum):
@@ -128,10 +130,14 @@ class _Worker:
     Args:
         name: of the thread.
         work: does batches that go the same way, together.
+        pace: of the thread.
     """
 
-    def __init__(self, name: str, work: "Callable[[_Worker, list[Batch]], None]") -> None:
+    def __init__(
+        self, name: str, work: "Callable[[_Worker, list[Batch]], None]", pace: Pace
+    ) -> None:
         self.name = name
+        self.pace = pace
         self.queue: queue.SimpleQueue[list[Task] | None] = queue.SimpleQueue()
         self.taken: deque[Task | None] = deque()
         self.work = work
@@ -170,7 +176,8 @@ class _Worker:
             if not isinstance(batch, Batch) or batch.moves[0].source != first.moves[0].source:
                 return
             num_bytes += batch.num_bytes
-            if batch.moves[0].target != first.moves[0].target or num_bytes > JOINED_BYTES:
+            most_bytes = JOINED_BYTES if self.pace.is_alone else BATCH_BYTES
+            if batch.moves[0].target != first.moves[0].target or num_bytes > most_bytes:
                 return
             self.taken.popleft()
             yield batch
@@ -191,6 +198,7 @@ class Transfers:
         clock: source of time.
         deadline_s: longest time a worker may make no progress.
         wake: called from worker threads when results are ready.
+        pace: of the worker threads; None for full speed.
     """
 
     def __init__(
@@ -201,18 +209,23 @@ class Transfers:
         *,
         deadline_s: float,
         wake: Callable[[], None],
+        pace: Pace | None = None,
     ) -> None:
         """Start the threads."""
         self.handles = list(handles)
-        self._steps = MoveSteps(self.handles, copier)
+        self.pace = pace or Pace()
+        self._steps = MoveSteps(self.handles, copier, self.pace)
         self._clock = clock
         self._deadline_s = deadline_s
         self._wake = wake
         self._done: queue.SimpleQueue[tuple[_Worker, Batch]] = queue.SimpleQueue()
-        self._readers = [_Worker(f"ninfer-read-{handle.name}", self._work) for handle in handles]
-        self._writers = [_Worker(f"ninfer-write-{handle.name}", self._work) for handle in handles]
+        self._readers = [self._worker(f"ninfer-read-{handle.name}") for handle in handles]
+        self._writers = [self._worker(f"ninfer-write-{handle.name}") for handle in handles]
         self._workers = [*self._readers, *self._writers]
         self._num_holding = 0
+
+    def _worker(self, name: str) -> _Worker:
+        return _Worker(name, self._work, self.pace)
 
     def start(self, moves: Sequence[Move]) -> list[Batch]:
         """Queue moves that share source and target; returns their batches (for `cancel`)."""

@@ -1,13 +1,16 @@
 """The composition root: settings and plugins become a running engine. The only place that knows all parts."""
 
+import os
 import queue
 import threading
 from dataclasses import dataclass
 
 import structlog
+import torch
 
 from ninfer.api import Clock, PlacementPolicy, PolicyContext, TierFacts
 from ninfer.cache.manager import CacheManager
+from ninfer.cache.pace import COPY_SHARE, Pace
 from ninfer.cache.recovery import recover
 from ninfer.cache.retaining import RetentionLimits
 from ninfer.cache.store import ContextStore
@@ -186,6 +189,7 @@ def _assemble(
         clock,
         deadline_s=settings.cache.transfer_deadline,
         wake=wake.set,
+        pace=Pace(COPY_SHARE) if _takes_all_processors(device) else None,
     )
     manager = CacheManager(
         store,
@@ -239,6 +243,15 @@ def _assemble(
     opener.on_policy_aside(lambda: loop.command(manager.rebuild_victims))
     watch.start()
     return loop
+
+
+def _takes_all_processors(device: Device) -> bool:
+    """Tell whether steps leave no processor to the threads that copy."""
+    if device.pool.device.type != "cpu":
+        return False
+    affinity = getattr(os, "sched_getaffinity", None)
+    num_processors = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    return torch.get_num_threads() >= num_processors
 
 
 def _wait(wake: threading.Event) -> None:

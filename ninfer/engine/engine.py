@@ -147,6 +147,7 @@ class EngineLoop:
                 is_busy = False
             if not is_busy:
                 self._wait()
+        self.parts.manager.transfers.pace.end()
         for request_id in self.parts.scheduler.live_ids():
             self.parts.scheduler.abort(request_id)
         try:
@@ -178,6 +179,7 @@ class EngineLoop:
         plan = parts.scheduler.plan()
         if plan is None:
             return parts.scheduler.fail_unplaceable() or has_moved
+        parts.manager.transfers.pace.begin()
         try:
             output = parts.runner.execute(plan)
         except InvariantBroken:
@@ -208,6 +210,7 @@ class EngineLoop:
         self.parts.scheduler.end_all(FinishReason.ERROR, f"the engine has stopped: {self.failure}")
 
     def _wait(self) -> None:
+        self.parts.manager.transfers.pace.end()
         if not self.parts.scheduler.has_work:
             self._garbage.collect_if_due()
         timeout_s = _IDLE_WAIT_S
