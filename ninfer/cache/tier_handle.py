@@ -137,11 +137,13 @@ class TierHandle:
         return byte_count("stored_bytes", self._tier.stored_bytes(header_bytes, payload_bytes))
 
     def put(self, items: Sequence[PutItem]) -> list[PutResult]:
-        """Store images; an exception or a wrong answer is FAILED for each."""
+        """Store images; an exception or a wrong answer is FAILED for each, and what was stored by then is removed."""
         results = self._guard("put", lambda: put_results(self._tier.put(items), len(items)), None)
         if results is None:
             problem = self._problems.get("put", "")
             results = [PutResult(status=PutStatus.FAILED, message=problem) for _ in items]
+            if not self.capabilities.shared:  # there an image may be somebody else's
+                self.delete([item.key for item in items])
         else:
             self._note_failed("put", [r.message for r in results if r.status is PutStatus.FAILED])
         for item, result in zip(items, results, strict=True):

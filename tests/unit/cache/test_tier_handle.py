@@ -65,3 +65,17 @@ def test_a_tier_that_fails_for_a_while_is_told_twice() -> None:
         handle.read_into([ReadItem(key=KEY, buffer=memoryview(bytearray(7)))])[0].status
         is ReadStatus.READ
     )
+
+
+class Halfway(DictTier):
+    """Stores one image, then raises."""
+
+    def put(self, items: Sequence[PutItem]) -> list[PutResult]:
+        super().put(items[:1])
+        raise OSError("pulled out")
+
+
+def test_what_a_tier_stored_before_it_raised_is_removed() -> None:
+    tier = Halfway(1 << 20)
+    assert _put(TierHandle("t1", tier)) is PutStatus.FAILED
+    assert not tier.images
