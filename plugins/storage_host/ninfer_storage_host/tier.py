@@ -228,8 +228,14 @@ class HostTier(StorageTier):
             )
             self._loose.add(image)
             targets = self._arena.views(extents, len(payload))
-        for target, part in _parts(targets, payload):
-            _copy(target, part)
+        try:
+            for target, part in _parts(targets, payload):
+                _copy(target, part)
+        except BaseException:
+            with self._lock:
+                self._loose.discard(image)
+                self._arena.give_pieces(extents)
+            raise
         with self._lock:
             self._loose.discard(image)
             self._release(image)
@@ -256,14 +262,15 @@ class HostTier(StorageTier):
                 return False
             image.num_users += 1
             stored = self._arena.views(image.extents, image.num_bytes)
-        is_equal = all(
-            np.array_equal(np.asarray(held), np.asarray(part))
-            for held, part in _parts(stored, payload)
-        )
-        with self._lock:
-            self._release(image)
-            self._idle.notify_all()
-        return is_equal
+        try:
+            return all(
+                np.array_equal(np.asarray(held), np.asarray(part))
+                for held, part in _parts(stored, payload)
+            )
+        finally:
+            with self._lock:
+                self._release(image)
+                self._idle.notify_all()
 
     def _delete(self, key: ImageKey) -> bool:
         image = self._images.pop(key, None)

@@ -194,3 +194,23 @@ class HostMachine(RuleBasedStateMachine):
 
 HostMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestHostMachine = HostMachine.TestCase
+
+
+@pytest.mark.parametrize("what", ["ninfer_storage_host.tier._copy", "numpy.array_equal"])
+def test_a_put_that_runs_out_of_memory_holds_nothing(what, monkeypatch):
+    tier = open_tier()
+    assert put(tier, 1, b"x" * 1000) is PutStatus.STORED
+    used = tier.usage().used_bytes
+
+    def fail(*_):
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(what, fail)
+        with pytest.raises(MemoryError):
+            put(tier, 1, b"y" * 1000)
+    assert tier.usage().used_bytes == used
+    assert not tier.check()
+    assert all(image.num_users == 0 for image in tier._images.values()), "a delete would wait"
+    assert tier.delete([key(1)]) == [True]
+    assert tier.usage().used_bytes == 0
