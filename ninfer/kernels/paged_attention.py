@@ -25,6 +25,12 @@ _flash: Callable[..., tuple[Tensor, Tensor]] = (
 )
 
 
+_BLOCK_ROWS: Final = 32
+"""Rows of a head that the flash kernel gives to one thread."""
+_MIN_PART_SCORES: Final = 32_768
+"""Scores of a head that are work enough for a thread: putting parts together takes about 60 us."""
+
+
 class AttentionPlan(Protocol):
     """What a step's layers need to write and read KV."""
 
@@ -192,9 +198,9 @@ class CpuAttention:
         parts = []
         for context in self._contexts[index]:
             keys, values = context.heads(self._pool, layer)
-            parts.append(_flash(queries, keys, values, scale=self._scale))
+            parts.append(_attend_range(queries, keys, values, self._scale))
         if len(parts) == 1:
-            output = parts[0][0]
+            output = parts[0][0].to(queries.dtype)
         else:
             weights = torch.stack([lse for _, lse in parts]).softmax(0).unsqueeze(-1)
             outputs = torch.stack([out for out, _ in parts]).to(self._merge_dtype)
@@ -219,7 +225,7 @@ class CpuAttention:
         output = output.to(self._merge_dtype)
         for context in contexts:
             keys, values = context.heads(self._pool, layer)
-            part, part_lse = _flash(folded, keys, values, scale=self._scale)
+            part, part_lse = _attend_range(folded, keys, values, self._scale)
             part = part.view(kv_heads, num_rows, group, head_dim).to(self._merge_dtype)
             part_lse = part_lse.view(kv_heads, num_rows, group)
             output = torch.lerp(output, part, torch.sigmoid(part_lse - lse).unsqueeze(-1))
@@ -228,6 +234,41 @@ class CpuAttention:
 
     def _is_taken(self, num_rows: int) -> bool:
         return self._kernel is not None and self._kernel.takes(num_rows, self._pool.layout)
+
+
+def _attend_range(
+    queries: Tensor, keys: Tensor, values: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Attend without mask, a part of the range on each thread if there are too few rows for all threads.
+
+    Args:
+        queries: `[1, num_kv_heads, num_queries, head_dim]`.
+        keys: `[1, num_kv_heads, num_tokens, head_dim]`, strided.
+        values: alike.
+        scale: of the scores.
+
+    Returns:
+        `[1, num_kv_heads, num_queries, head_dim]` and the log-sum-exp `[1, num_kv_heads, num_queries]`.
+    """
+    num_tokens = keys.shape[2]
+    num_tasks = queries.shape[1] * -(-queries.shape[2] // _BLOCK_ROWS)
+    num_scores = queries.shape[2] * num_tokens
+    num_parts = min(torch.get_num_threads() // num_tasks, num_scores // _MIN_PART_SCORES)
+    if num_parts < 2:
+        return _flash(queries, keys, values, scale=scale)
+    split = num_tokens // num_parts * num_parts
+    shape = (keys.shape[1], num_parts, split // num_parts, keys.shape[3])
+    outputs, sums = _flash(
+        queries.expand(num_parts, -1, -1, -1),
+        *(each[0, :, :split].view(shape).transpose(0, 1) for each in (keys, values)),
+        scale=scale,
+    )
+    if split < num_tokens:
+        rest, rest_sums = _flash(queries, keys[:, :, split:], values[:, :, split:], scale=scale)
+        outputs, sums = torch.cat((outputs, rest)), torch.cat((sums, rest_sums))
+    weights = sums.softmax(0).unsqueeze(-1)
+    merged = (outputs.to(weights.dtype) * weights).sum(0, keepdim=True)
+    return merged, sums.logsumexp(0, keepdim=True)
 
 
 def _contexts(pool: KvPool, segment: Segment, num_tokens: int) -> list[_Context]:

@@ -7,12 +7,18 @@ import pytest
 import torch
 
 from ninfer.core.step import PAGE_SIZE_TOKENS
+from ninfer.kernels import paged_attention
 from ninfer.kernels.kv_pool import KvLayout, KvPool
 from ninfer.kernels.paged_attention import MAX_VIEWED_RANGES, CpuAttention, plan_attention
 from ninfer.kernels.reference_attention import ReferenceAttention
 from ninfer.kernels.segment import Segment
 
-SHAPES = {"smollm2": (9, 3, 64), "qwen3": (16, 8, 128), "single": (4, 4, 8)}
+SHAPES = {
+    "smollm2": (9, 3, 64),
+    "qwen3": (16, 8, 128),
+    "single": (4, 4, 8),
+    "pair": (2, 1, 16),
+}
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 2e-2}
 
 
@@ -127,3 +133,30 @@ def test_runs_that_are_too_short_are_refused():
     segment = Segment(0, 1, 128, ((5, 1), (9, 1)))
     with pytest.raises(ValueError, match="128 tokens, 129 are needed"):
         list(segment.slot_ranges(0, 129))
+
+
+@pytest.mark.parametrize("num_rows", [1, 16])
+@pytest.mark.parametrize("num_threads", [2, 3])
+def test_few_rows_over_a_long_range_are_shared_out_among_threads(
+    num_rows, num_threads, monkeypatch
+):
+    parts = []
+
+    def watched(queries, *arguments, **more):
+        parts.append(queries.shape[0])
+        return flash(queries, *arguments, **more)
+
+    flash = paged_attention._flash
+    before = torch.get_num_threads()
+    pool, (segment,), *rows = make_case("pair", torch.float64, [(60_011, num_rows)])
+    in_one_run = Segment(0, num_rows, segment.position_start, ((1, pool.num_pages - 1),))
+    case = (pool, [in_one_run], *rows)
+    try:
+        torch.set_num_threads(num_threads)
+        monkeypatch.setattr(paged_attention, "_flash", watched)
+        ours, _ = run(CpuAttention, case)
+    finally:
+        torch.set_num_threads(before)
+    expected, _ = run(ReferenceAttention, case)
+    torch.testing.assert_close(ours, expected, rtol=0, atol=1e-12)
+    assert max(parts) == num_threads
