@@ -5,9 +5,9 @@ import platform
 import sys
 from typing import Final
 
-import llvmlite.binding as llvm
 import numpy as np
 import torch
+from numba.core.registry import cpu_target
 from torch import Tensor
 
 from ninfer.kernels.compiled import attend_tiles as numbers
@@ -93,8 +93,10 @@ def has_tiles() -> bool:
     """Whether the processor has matrix tiles for bf16, and the system lets this process use them; asks it to."""
     if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
         return False
-    features = llvm.get_host_cpu_features()
-    if not all(features.get(name, False) for name in _FEATURES):
+    # What numba compiles for: the processor, or less if NUMBA_CPU_NAME or NUMBA_CPU_FEATURES say so.
+    codegen = cpu_target.target_context.codegen()
+    features = (codegen._get_host_cpu_features() or "").split(",")  # noqa: SLF001
+    if not all(f"+{name}" in features for name in _FEATURES):
         return False
     answer: int = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA)
     return answer == 0
