@@ -26,6 +26,10 @@ class ImageKey:
     digest: bytes
     kind: ImageKind
 
+    def __hash__(self) -> int:
+        """Of the digest alone, which Python remembers: keys are looked up for every page that moves."""
+        return hash(self.digest)
+
     @property
     def text(self) -> str:
         """A name safe for every file system and key-value server: `<kind>-<64 hex digits>`."""

@@ -13,7 +13,10 @@ from ninfer.core.step import PAGE_SIZE_TOKENS
 
 TOKEN_BYTES: Final = 4
 PAGE_TOKEN_BYTES: Final = PAGE_SIZE_TOKENS * TOKEN_BYTES
+_HEADER_BEGIN: Final = struct.Struct("<4sHBxI")
+"""Magic, length of the domain, kind, position: what names the content. Behind it uses, times and deadlines, then again names."""
 _HEADER: Final = struct.Struct("<4sHBxIIddddI32s32s")
+_HISTORY_END: Final = struct.calcsize("<4sHBxIIdddd")
 _MAGIC: Final = b"NIH2"
 _KINDS: Final = {ImageKind.PAGE: 0, ImageKind.STATE: 1}
 
@@ -142,19 +145,13 @@ class ImageHeader:
 
     def is_named_by(self, packed: bytes) -> bool:
         """Tell whether a packed header names the same bytes as this one: exact tokens on the same path, same kind."""
-        if len(packed) < _HEADER.size or packed[_HEADER.size :] != self.domain + self.tokens:
-            return False
-        fields = _HEADER.unpack_from(packed)
-        named = (*fields[:4], *fields[9:11])
-        wanted = (
-            _MAGIC,
-            len(self.domain),
-            _KINDS[self.kind],
-            self.end_tokens,
-            len(self.tokens),
-            self.parent_digest,
+        begin = _HEADER_BEGIN.pack(_MAGIC, len(self.domain), _KINDS[self.kind], self.end_tokens)
+        lineage = len(self.tokens).to_bytes(4, "little") + self.parent_digest
+        return (
+            packed[: len(begin)] == begin
+            and packed[_HISTORY_END : _HISTORY_END + len(lineage)] == lineage
+            and packed[_HEADER.size :] == self.domain + self.tokens
         )
-        return named == wanted
 
 
 HEADER_OVERHEAD_BYTES: Final = _HEADER.size

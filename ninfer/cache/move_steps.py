@@ -2,13 +2,14 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import compress
+from operator import not_
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from typing_extensions import TypeVarTuple, Unpack
 
-from ninfer.api import ImageKind, PutItem, PutStatus, ReadItem, ReadStatus
+from ninfer.api import ImageKind, PutItem, PutStatus, ReadItem, ReadResult, ReadStatus
 from ninfer.cache.pace import Pace
 from ninfer.cache.tier_handle import TierHandle
 from ninfer.core.step import DeviceCopier
@@ -104,7 +105,7 @@ class MoveSteps:
             ]
         pieces = list(_pieces(moves))
         is_alone = self._pace.is_alone
-        if len(pieces) == 1 or is_small or handle.capabilities.addressable or not is_alone:
+        if len(pieces) == 1 or handle.capabilities.addressable or not is_alone:
             restored = [self._restore_held(handle, piece, guard) for piece in pieces]
             return [result for results in restored for result in results]
         return self._restore_in_lanes(handle, pieces, guard)
@@ -157,26 +158,34 @@ class MoveSteps:
     ) -> list[StepResult]:
         if guard.is_cancelled:
             return [_GIVEN_UP] * len(moves)
-        buffers = _cut(held, moves)
+        sizes = [move.num_bytes for move in moves]
+        buffers = _cut(held, sizes)
         items = [
             ReadItem(key=move.key, buffer=buffer)
             for move, buffer in zip(moves, buffers, strict=True)
         ]
         reads = handle.read_into(items)
+        are_good = [
+            read.status is ReadStatus.READ and _is_expected(move, read.header)
+            for move, read in zip(moves, reads, strict=True)
+        ]
         results = [_DONE] * len(moves)
         with self._count_lock:
-            for at, (move, read) in enumerate(zip(moves, reads, strict=True)):
-                status = read.status
-                if status is ReadStatus.READ and not _is_expected(move, read.header):
-                    status = ReadStatus.CORRUPT
-                handle.count_read(status, move.num_bytes)
-                if status is not ReadStatus.READ:
-                    message = f"{handle.name}: {status.value} {read.message}".strip()
-                    results[at] = StepResult(outcome="source_lost", message=message)
+            handle.count_good(are_good.count(True), sum(compress(sizes, are_good)))
+            for at in compress(range(len(moves)), map(not_, are_good)):
+                results[at] = self._count_lost(handle, reads[at])
         for first, end in _alike(moves, results):
             whole = memoryview(held)[: _num_bytes(moves[:end])][_num_bytes(moves[:first]) :]
             results[first:end] = [guard.copy_in(moves[first:end], whole)] * (end - first)
         return results
+
+    @staticmethod
+    def _count_lost(handle: TierHandle, read: ReadResult) -> StepResult:
+        """Count an image that could not be read, or is another one than asked for, and say so."""
+        status = ReadStatus.CORRUPT if read.status is ReadStatus.READ else read.status
+        handle.count_lost(status)
+        message = f"{handle.name}: {status.value} {read.message}".strip()
+        return StepResult(outcome="source_lost", message=message)
 
     def _restore_in_place(
         self, handle: TierHandle, move: "Move", guard: "_DeviceGuard"
@@ -187,9 +196,9 @@ class MoveSteps:
             return None
         header, payload = found
         if payload.nbytes != move.num_bytes or not _is_expected(move, header):
-            handle.count_read(ReadStatus.CORRUPT, 0)
+            handle.count_lost(ReadStatus.CORRUPT)
             return StepResult(outcome="source_lost", message=f"{handle.name}: other content")
-        handle.count_read(ReadStatus.READ, move.num_bytes)
+        handle.count_good(1, move.num_bytes)
         return guard.copy_in([move], payload)
 
     # ---- device to tier ----------------------------------------------------------------------------
@@ -277,7 +286,8 @@ class MoveSteps:
 
     def _staging(self, moves: "Sequence[Move]") -> list[memoryview]:
         """Return a buffer per move, from memory this thread keeps."""
-        return _cut(self._held(0, _num_bytes(moves)), moves)
+        sizes = [move.num_bytes for move in moves]
+        return _cut(self._held(0, sum(sizes)), sizes)
 
     def _held(self, lane: int, num_bytes: int) -> bytearray:
         """Return at least `num_bytes` of memory that this thread keeps for a lane."""
@@ -325,12 +335,17 @@ def _copy_out(
     moves: "Sequence[Move]", guards: "Sequence[_DeviceGuard]", buffer: memoryview
 ) -> list[StepResult]:
     """Copy a state, or pages to be one behind the other in `buffer`: in one go if all are still wanted."""
-    with ExitStack() as stack:
+    held: list[threading.Lock] = []
+    try:
         for guard in dict.fromkeys(guards):
-            stack.enter_context(guard.lock)
-        if len(moves) > 1 and not any(guard.is_cancelled for guard in guards):
+            guard.lock.acquire()
+            held.append(guard.lock)
+        if len(moves) > 1 and not any([guard.is_cancelled for guard in guards]):
             guards[0].copier.copy_pages_out([move.location for move in moves], buffer)
             return [_DONE] * len(moves)
+    finally:
+        for lock in held:
+            lock.release()
     num_bytes = moves[0].num_bytes
     return [
         guard.copy_out(move, buffer[at * num_bytes : (at + 1) * num_bytes])
@@ -353,7 +368,7 @@ def _alike(moves: "Sequence[Move]", results: Sequence[StepResult]) -> "Iterator[
     """Yield ranges of moves that are still to be done and can be done in one copy: one state, or pages."""
     first = None
     for at, (move, result) in enumerate(zip(moves, results, strict=True)):
-        is_page = result is _DONE and move.kind is not ImageKind.STATE
+        is_page = result is _DONE and move.key.kind is not ImageKind.STATE
         if first is not None and not is_page:
             yield first, at
             first = None
@@ -366,15 +381,15 @@ def _alike(moves: "Sequence[Move]", results: Sequence[StepResult]) -> "Iterator[
 
 
 def _num_bytes(moves: "Sequence[Move]") -> int:
-    return sum(move.num_bytes for move in moves)
+    return sum([move.num_bytes for move in moves])
 
 
-def _cut(held: bytearray, moves: "Sequence[Move]") -> list[memoryview]:
-    """Return a part of `held` for each move."""
+def _cut(held: bytearray, sizes: Sequence[int]) -> list[memoryview]:
+    """Return a part of `held` of each size."""
     whole, at, views = memoryview(held), 0, []
-    for move in moves:
-        views.append(whole[at : at + move.num_bytes])
-        at += move.num_bytes
+    for size in sizes:
+        views.append(whole[at : at + size])
+        at += size
     return views
 
 

@@ -1,6 +1,6 @@
 """Checks of what a plugin's tier answers. Each returns the answer as promised, or raises WrongAnswer."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from ninfer.api import (
@@ -21,17 +21,15 @@ T = TypeVar("T")
 def put_results(answer: object, num_items: int) -> list[PutResult]:
     """Return one result per item. Raises WrongAnswer."""
     results = _list_of(PutResult, answer, num_items)
-    for result in results:
-        _require(PutStatus, result.status, "status")
+    _require_all(PutStatus, [result.status for result in results], "status")
     return results
 
 
 def read_results(answer: object, num_items: int) -> list[ReadResult]:
     """Return one result per item. Raises WrongAnswer."""
     results = _list_of(ReadResult, answer, num_items)
-    for result in results:
-        _require(ReadStatus, result.status, "status")
-        _require(bytes, result.header, "header")
+    _require_all(ReadStatus, [result.status for result in results], "status")
+    _require_all(bytes, [result.header for result in results], "header")
     return results
 
 
@@ -118,9 +116,14 @@ def _list_of(wanted: type[T], answer: object, num_items: int) -> list[T]:
         raise WrongAnswer(f"returned {_shown(answer)}, not a list of {wanted.__name__}")
     if len(answer) != num_items:
         raise WrongAnswer(f"returned {len(answer)} results for {num_items} items")
-    for item in answer:
-        _require(wanted, item, "a result")
+    _require_all(wanted, answer, "a result")
     return list(answer)
+
+
+def _require_all(wanted: type[object], values: Sequence[object], what: str) -> None:
+    if set(map(type, values)) != {wanted}:  # not so simple: a subclass, none at all, or wrong
+        for value in values:
+            _require(wanted, value, what)
 
 
 def _require(wanted: type[object], value: object, what: str) -> None:

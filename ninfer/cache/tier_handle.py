@@ -5,6 +5,7 @@ caller gets one named result per item.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Final, TypeVar
 
 import structlog
@@ -146,9 +147,12 @@ class TierHandle:
                 self.delete([item.key for item in items])
         else:
             self._note_failed("put", [r.message for r in results if r.status is PutStatus.FAILED])
-        for item, result in zip(items, results, strict=True):
-            self._count_put(result.status, item.payload.nbytes)
-        if any(result.status is not PutStatus.STORED for result in results):
+        are_stored = [result.status is PutStatus.STORED for result in results]
+        sizes = [item.payload.nbytes for item in items]
+        self._count_stored(are_stored.count(True), sum(compress(sizes, are_stored)))
+        if not all(are_stored):
+            for result in results:
+                self._count_refused(result.status)
             self._judge_refusals(items, results)
         return results
 
@@ -163,15 +167,16 @@ class TierHandle:
             if is_refused and claimed > _PLENTY_IMAGES * max(item.payload.nbytes, 1):
                 self._refused = 2 * MANY_LOST
 
-    def _count_put(self, status: PutStatus, num_bytes: int) -> None:
-        if status is PutStatus.STORED:
-            self._refused = max(0.0, self._refused - _FORGIVEN)
-            self.counters.num_written += 1
-            self.counters.written_bytes += num_bytes
-        elif status is PutStatus.FULL:
+    def _count_stored(self, num_images: int, num_bytes: int) -> None:
+        self._refused = max(0.0, self._refused - _FORGIVEN * num_images)
+        self.counters.num_written += num_images
+        self.counters.written_bytes += num_bytes
+
+    def _count_refused(self, status: PutStatus) -> None:
+        if status is PutStatus.FULL:
             self._refused = self._worse(self._refused)
             self.counters.num_full += 1
-        else:
+        elif status is PutStatus.FAILED:
             self.counters.num_failed += 1
 
     def read_into(self, items: Sequence[ReadItem]) -> list[ReadResult]:
@@ -184,17 +189,20 @@ class TierHandle:
             return [ReadResult(status=ReadStatus.FAILED, message=problem) for _ in items]
         failed = [result.message for result in results if result.status is ReadStatus.FAILED]
         self._note_failed("read_into", failed)
-        if any(result.status is not ReadStatus.READ for result in results):
-            self.usage()
+        if all([result.status is ReadStatus.READ for result in results]):
+            return results
+        self.usage()
         return results
 
-    def count_read(self, status: ReadStatus, num_bytes: int) -> None:
-        """Count one image read, by any way."""
-        if status is ReadStatus.READ:
-            self._lost = max(0.0, self._lost - _FORGIVEN)
-            self.counters.num_read += 1
-            self.counters.read_bytes += num_bytes
-        elif status is ReadStatus.MISSING:
+    def count_good(self, num_images: int, num_bytes: int) -> None:
+        """Count images read whole, by any way, and their payload bytes."""
+        self._lost = max(0.0, self._lost - _FORGIVEN * num_images)
+        self.counters.num_read += num_images
+        self.counters.read_bytes += num_bytes
+
+    def count_lost(self, status: ReadStatus) -> None:
+        """Count an image that could not be read, by any way; `status` is not READ."""
+        if status is ReadStatus.MISSING:
             self._lost = self._worse(self._lost)
             self.counters.num_missing += 1
         elif status is ReadStatus.CORRUPT:
@@ -227,7 +235,10 @@ class TierHandle:
             return True
 
         is_committed = self._guard("commit", call, otherwise=False)
-        self._count_put(PutStatus.STORED if is_committed else PutStatus.FAILED, num_bytes)
+        if is_committed:
+            self._count_stored(1, num_bytes)
+        else:
+            self._count_refused(PutStatus.FAILED)
         return is_committed
 
     def delete(self, keys: Sequence[ImageKey]) -> None:

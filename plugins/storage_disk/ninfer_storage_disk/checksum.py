@@ -1,6 +1,5 @@
 """A 64-bit checksum as fast as memory, of one image or of many beside each other. Knows nothing about files."""
 
-import struct
 import zlib
 from hashlib import blake2b
 from typing import Final
@@ -17,8 +16,10 @@ PART_BYTES: Final = 256 << 10
 _WINDOW_BYTES: Final = 1 << 20
 _ROW_BYTES: Final = 4 << 10
 _WORD: Final = np.dtype("<u8")
-_SUMS: Final = struct.Struct("<8sII")
+_SUMS: Final = np.dtype([("weighted", "<u8"), ("rows", "<u4"), ("rest", "<u4")])
 """Weighted sum, CRC-32 of the column sums, CRC-32 of the words behind the last whole row."""
+
+_HASH: Final = blake2b(digest_size=8, person=b"ninfer-disk-1")
 
 
 def _odd_weights(count: int) -> Words:
@@ -64,11 +65,13 @@ class Checksum:
 
     def values(self) -> list[int]:
         """Return the checksums; all bytes are there."""
-        hashes = (
-            blake2b(joined, digest_size=8, person=b"ninfer-disk-1").digest()
-            for joined in self._joined
-        )
-        return [int.from_bytes(digest, "little") for digest in hashes]
+        digests = []
+        for joined in self._joined:
+            hashed = _HASH.copy()
+            hashed.update(joined)
+            digests.append(hashed.digest())
+        values: list[int] = np.frombuffer(b"".join(digests), _WORD).tolist()
+        return values
 
     def _add_part(self, part: Bytes) -> None:
         num_images, num_bytes = part.shape
@@ -98,17 +101,19 @@ class Checksum:
             rest: whole words behind the last whole row.
             odd: bytes behind the last whole word.
         """
-        sums = self._columns.astype(_WORD, copy=False).data.cast("B")
-        weighted = self._weighted.astype(_WORD, copy=False).tobytes()
         num_last = self._num_done % _WINDOW_BYTES
-        has_words = num_last == 0 or num_last >= 8
-        for at in range(len(self._joined)):
-            if has_words:
-                row_crc = zlib.crc32(sums[_ROW_BYTES * at : _ROW_BYTES * (at + 1)])
-                rest_crc = zlib.crc32(rest[at].tobytes()) if rest.shape[1] else 0
-                self._joined[at] += _SUMS.pack(weighted[8 * at : 8 * at + 8], row_crc, rest_crc)
-            if odd.shape[1]:
-                self._joined[at] += odd[at].tobytes()
+        if num_last == 0 or num_last >= 8:
+            sums = np.zeros(len(self._joined), _SUMS)
+            sums["weighted"] = self._weighted
+            sums["rows"] = [zlib.crc32(row) for row in self._columns.astype(_WORD, copy=False)]
+            if rest.shape[1]:
+                sums["rest"] = [zlib.crc32(words.tobytes()) for words in rest]
+            packed, size = sums.tobytes(), _SUMS.itemsize
+            for at, joined in enumerate(self._joined):
+                self._joined[at] = joined + packed[size * at : size * at + size]
+        if odd.shape[1]:
+            for at, joined in enumerate(self._joined):
+                self._joined[at] = joined + odd[at].tobytes()
         self._start_window()
 
 

@@ -49,6 +49,11 @@ class Entry:
     offset: int = -1
 
     @property
+    def start(self) -> int:
+        """The first block, 0 of an image without bytes."""
+        return self.runs[0][0] if self.runs else 0
+
+    @property
     def entry_bytes(self) -> int:
         """Length in the journal."""
         return entry_bytes(len(self.key.digest), len(self.header), len(self.runs))
@@ -67,21 +72,23 @@ def entry_bytes(digest_bytes: int, header_bytes: int, num_runs: int) -> int:
 
 def encode(entry: Entry) -> bytes:
     """Return the bytes of a live entry."""
-    digest = entry.key.digest
-    body = digest + b"".join(_RUN.pack(run.start, run.count) for run in entry.runs) + entry.header
-    length = entry.entry_bytes
-    fields = (
+    digest, header, runs = entry.key.digest, entry.header, entry.runs
+    body = digest + b"".join([_RUN.pack(start, count) for start, count in runs]) + header
+    num_bytes = _HEAD.size + len(body)
+    length = -(-num_bytes // ALIGN_BYTES) * ALIGN_BYTES
+    head = _HEAD.pack(
+        LIVE_MAGIC,
+        0,
         length,
         _KINDS.index(entry.key.kind),
         len(digest),
-        len(entry.header),
-        len(entry.runs),
+        len(header),
+        len(runs),
         entry.sequence,
         entry.num_bytes,
         entry.checksum,
     )
-    head = _HEAD.pack(LIVE_MAGIC, 0, *fields)
-    tail = head[_CRC_START:] + body + bytes(length - _HEAD.size - len(body))
+    tail = head[_CRC_START:] + body + bytes(length - num_bytes)
     return LIVE_MAGIC + zlib.crc32(tail).to_bytes(4, "little") + tail
 
 

@@ -151,9 +151,9 @@ class Journal:
         Raises:
             OSError: nothing was appended.
         """
-        data = b"".join(encode(entry) for entry in entries)
+        encoded = [encode(entry) for entry in entries]
         try:
-            self._files.write_at(self._handle, memoryview(data), self.size_bytes)
+            self._files.write_at(self._handle, memoryview(b"".join(encoded)), self.size_bytes)
             if sync:
                 self.sync()
         except OSError:
@@ -161,10 +161,11 @@ class Journal:
             with contextlib.suppress(OSError):
                 self.repair_tail()
             raise
-        for entry in entries:
+        before = self.size_bytes
+        for entry, data in zip(entries, encoded, strict=True):
             entry.offset = self.size_bytes
-            self.size_bytes += entry.entry_bytes
-            self.live_bytes += entry.entry_bytes
+            self.size_bytes += len(data)
+        self.live_bytes += self.size_bytes - before
 
     def reuse(self, entries: Sequence[Entry], *, sync: bool) -> None:
         """Write entries over dead ones of the same length, for a disk without room to append.

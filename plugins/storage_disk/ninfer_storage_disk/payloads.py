@@ -95,19 +95,31 @@ class Payloads:
 
     def _groups(self, shapes: Sequence[tuple[int, Sequence[Run]]]) -> Iterator[tuple[int, int]]:
         """Cut (length, blocks) of images into stretches of one length, one behind the other in the file."""
-        first = 0
-        for at in range(1, len(shapes) + 1):
-            if at < len(shapes) and _follows(shapes[at - 1], shapes[at]):
-                stretch = (at + 1 - first) * shapes[first][1][0].count
-                if stretch * self._block_bytes <= _JOINED_BYTES:
-                    continue
-            yield first, at
-            first = at
+        first = end_block = length = 0
+        last_block = -1
+        for at, (num_bytes, runs) in enumerate(shapes):
+            start, count = runs[0] if len(runs) == 1 else (-1, -1)
+            if start == end_block and num_bytes == length and start + count <= last_block:
+                end_block += count
+                continue
+            if at > first:
+                yield first, at
+            first, length, end_block = at, num_bytes, start + count
+            last_block = start + _JOINED_BYTES // self._block_bytes
+        if shapes:
+            yield first, len(shapes)
+
+    def _memory(self) -> bytearray:
+        """Return memory for one joined read or write; to be put back among the spare."""
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return bytearray(_JOINED_BYTES)
 
     def _write_joined(self, handle: int, group: Sequence[Placed]) -> list[int]:
         num_bytes, run = len(group[0][0]), group[0][1][0]
         stride = run.count * self._block_bytes
-        memory = self._spare.pop() if self._spare else bytearray(_JOINED_BYTES)
+        memory = self._memory()
         whole = memoryview(memory)[: stride * len(group)]
         for at, (payload, _) in enumerate(group):
             whole[at * stride : at * stride + num_bytes] = payload
@@ -130,19 +142,23 @@ class Payloads:
     def _read_joined(self, handle: int, group: Sequence[Wanted]) -> list[bool]:
         first = group[0][0]
         stride = first.runs[0].count * self._block_bytes
-        memory = self._spare.pop() if self._spare else bytearray(_JOINED_BYTES)
+        memory = self._memory()
         whole = memoryview(memory)[: stride * len(group)]
         num_read = self._files.read_at(handle, whole, first.runs[0].start * self._block_bytes)
         images = np.frombuffer(whole, np.uint8).reshape(len(group), stride)
         joined = Checksum(len(group), first.num_bytes)
         joined.add(images[:, : first.num_bytes])
-        found = []
-        for at, ((entry, buffer), value) in enumerate(zip(group, joined.values(), strict=True)):
-            end = at * stride + entry.num_bytes
-            buffer[:] = whole[at * stride : end]
-            found.append(end <= num_read and value == entry.checksum)
+        at = 0
+        for _, buffer in group:
+            buffer[:] = whole[at : at + first.num_bytes]
+            at += stride
         self._spare.append(memory)
-        return found
+        num_whole = (num_read + stride - first.num_bytes) // stride
+        values = joined.values()
+        found = [
+            value == entry.checksum for (entry, _), value in zip(group, values, strict=True)
+        ]
+        return [*found[:num_whole], *[False] * (len(group) - num_whole)]
 
     def _read_one(self, handle: int, entry: Entry, buffer: memoryview) -> bool:
         if len(entry.runs) == 1:
@@ -164,11 +180,3 @@ class Payloads:
                 return False
             joined.add(bytes_[:, at : at + PART_BYTES])
         return joined.values()[0] == entry.checksum
-
-
-def _follows(before: tuple[int, Sequence[Run]], image: tuple[int, Sequence[Run]]) -> bool:
-    return (
-        len(before[1]) == len(image[1]) == 1
-        and before[0] == image[0]
-        and before[1][0].end == image[1][0].start
-    )

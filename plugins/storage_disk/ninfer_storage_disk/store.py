@@ -9,16 +9,16 @@ Order of every change, so that a crash at any point leaves old or new:
 import contextlib
 import logging
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import Final, NamedTuple
 
 from ninfer.api import ImageKey, PutResult, PutStatus, ReadStatus
 from ninfer.api.tier import newest_first
 from ninfer_storage_disk.about import NOTHING_KNOWN, About, write_about
-from ninfer_storage_disk.blocks import Run, joined
+from ninfer_storage_disk.blocks import Run
 from ninfer_storage_disk.directory import (
     DAMAGED_JOURNAL,
     DATA,
@@ -39,12 +39,16 @@ from ninfer_storage_disk.space import Space
 
 _log = logging.getLogger(__name__)
 
+_STORED: Final = PutResult(status=PutStatus.STORED)
+_FULL: Final = PutResult(
+    status=PutStatus.FULL, message="the cap of the disk tier is reached"
+)
+
 JOURNAL_COPIES: Final = 4
 """A journal is rewritten when half of it is dead, and a rewrite has two of them: each live byte is charged 4."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewImage:
+class NewImage(NamedTuple):
     """An image to be written. `payload` is borrowed."""
 
     key: ImageKey
@@ -137,7 +141,7 @@ class Store:
     def find_all(self, keys: Iterable[ImageKey]) -> list[Entry | None]:
         """Return the entry of each key."""
         with self._index_lock:
-            return [self._index.get(key) for key in keys]
+            return list(map(self._index.get, keys))
 
     def entries(self) -> list[Entry]:
         """Return all entries, oldest first."""
@@ -164,24 +168,36 @@ class Store:
         Returns:
             A status for each, or what the system said.
         """
+        self._announce_jumps([entry for entry, _ in wanted])
         found = self._payloads.read(self._data, wanted)
         return [
-            answer if isinstance(answer, OSError) else self._judge(entry, is_good=answer)
+            ReadStatus.READ if answer is True else self._judge(entry, answer)
             for (entry, _), answer in zip(wanted, found, strict=True)
         ]
 
-    def _judge(self, entry: Entry, *, is_good: bool) -> ReadStatus:
-        if is_good:
-            return ReadStatus.READ
+    def _judge(self, entry: Entry, answer: bool | OSError) -> ReadStatus | OSError:
+        if isinstance(answer, OSError):
+            return answer
         return ReadStatus.CORRUPT if self.find(entry.key) is entry else ReadStatus.MISSING
 
-    def advise(self, entries: Sequence[Entry]) -> None:
-        """Announce reads of `entries` in this order, where they jump; the system sees a sequence coming by itself."""
-        stretches = joined(run for entry in entries for run in entry.runs)
-        spans = [(run.start * self.block_bytes, run.count * self.block_bytes) for run in stretches]
-        if len(spans) > 1:
+    def _announce_jumps(self, entries: Sequence[Entry]) -> None:
+        """Announce what follows where reads in this order jump; the system sees a sequence coming by itself."""
+        spans: list[tuple[int, int]] = []
+        first = end = -1
+        for entry in entries:
+            for start, count in entry.runs:
+                if start != end:
+                    spans.append((first, end))
+                    first = start
+                end = start + count
+        spans.append((first, end))
+        block_bytes = self.block_bytes
+        if len(spans) > 2:
             with contextlib.suppress(OSError):
-                self._files.advise(self._data, spans[1:])
+                self._files.advise(
+                    self._data,
+                    [(low * block_bytes, (high - low) * block_bytes) for low, high in spans[2:]],
+                )
 
     def write(self, images: Sequence[NewImage]) -> list[PutResult]:
         """Store images with different keys, each all-or-nothing; they become durable together.
@@ -193,8 +209,7 @@ class Store:
         except OSError as error:
             return [self.events.failure(error)] * len(images)
         placed = self._place(images)
-        full = PutResult(status=PutStatus.FULL, message="the cap of the disk tier is reached")
-        results = [full] * len(images)
+        results = [_FULL] * len(images)
         fitting = [at for at, runs in enumerate(placed) if runs is not None]
         payloads = [(images[at].payload, placed[at] or ()) for at in fitting]
         written: list[Entry] = []
@@ -205,10 +220,11 @@ class Store:
                 results[at] = self.events.failure(answer)
             else:
                 written.append(self._new_entry(images[at], runs, answer))
-                results[at] = PutResult(status=PutStatus.STORED)
+                results[at] = _STORED
         if written:
             committed = self._commit(written)
-            results = [committed if r.status is PutStatus.STORED else r for r in results]
+            if committed is not _STORED:
+                results = [committed if result is _STORED else result for result in results]
         return results
 
     def drop(self, entry: Entry) -> bool:
@@ -229,7 +245,7 @@ class Store:
         entries = self.entries()
         kept = [*entries, *self._unmarked]
         problems = self._space.blocks.check([run for entry in kept for run in entry.runs])
-        used = sum(self.image_bytes(len(entry.header), entry.num_bytes) for entry in entries)
+        used = self._charge(entries)
         if used != self.used_bytes:
             problems.append(f"disk store: used_bytes is {self.used_bytes}, images sum to {used}")
         problems += self._journal.check(kept)
@@ -316,7 +332,7 @@ class Store:
         self._sequence = max((entry.sequence for entry in entries), default=0)
         with self._index_lock:
             self._index = {entry.key: entry for entry in live}
-        self.used_bytes = sum(self.image_bytes(len(e.header), e.num_bytes) for e in live)
+        self.used_bytes = self._charge(live)
         self._space.adopt(run for entry in live for run in entry.runs)
         self._space.shrink()
         self._prepare_journal()
@@ -339,18 +355,31 @@ class Store:
         numbers: list[int] = []
         used, journal = self.used_bytes, self._journal.size_bytes
         journal_bytes: list[int] = []
-        for number, image in enumerate(images):
-            charge = self.image_bytes(len(image.header), len(image.payload))
+        counts: list[int] = []
+        costs: dict[tuple[int, int, int], tuple[int, int, int]] = {}
+        for number, (key, header, payload) in enumerate(images):
+            shape = len(key.digest), len(header), len(payload)
+            cost = costs.get(shape)
+            if cost is None:
+                cost = costs[shape] = self._cost(*shape)
+            charge, count, in_journal = cost
             if used + charge <= self._space.capacity_bytes:
                 used += charge
-                count = self._count(len(image.payload))
-                journal += entry_bytes(len(image.key.digest), len(image.header), max(count, 1))
+                journal += in_journal
                 numbers.append(number)
+                counts.append(count)
                 journal_bytes.append(journal)
-        counts = [self._count(len(images[number].payload)) for number in numbers]
         for number, runs in zip(numbers, self._space.take(counts, journal_bytes), strict=True):
             placed[number] = runs
         return placed
+
+    def _cost(
+        self, digest_bytes: int, header_bytes: int, payload_bytes: int
+    ) -> tuple[int, int, int]:
+        """Return what an image is charged, its blocks, and the most bytes of its journal entry."""
+        count = self._count(payload_bytes)
+        charge = self.image_bytes(header_bytes, payload_bytes)
+        return charge, count, entry_bytes(digest_bytes, header_bytes, max(count, 1))
 
     def _new_entry(self, image: NewImage, runs: Sequence[Run], checksum: int) -> Entry:
         self._sequence += 1
@@ -372,19 +401,21 @@ class Store:
             for entry in entries:
                 self._space.blocks.give(entry.runs)
             return self.events.failure(error)
-        for entry in entries:
-            self._publish(entry)
-        return PutResult(status=PutStatus.STORED)
+        self._publish(entries)
+        return _STORED
 
-    def _publish(self, entry: Entry) -> None:
+    def _publish(self, entries: Sequence[Entry]) -> None:
         with self._index_lock:
-            before = self._index.pop(entry.key, None)
-            self._index[entry.key] = entry
-            self.used_bytes += self.image_bytes(len(entry.header), entry.num_bytes)
-            if before is not None:
-                self.used_bytes -= self.image_bytes(len(before.header), before.num_bytes)
-        if before is not None:
-            self._free(before)
+            replaced = [self._index.pop(entry.key, None) for entry in entries]
+            self._index.update({entry.key: entry for entry in entries})
+            old = [entry for entry in replaced if entry is not None]
+            self.used_bytes += self._charge(entries) - self._charge(old)
+        for entry in old:
+            self._free(entry)
+
+    def _charge(self, entries: Iterable[Entry]) -> int:
+        shapes = Counter([(len(entry.header), entry.num_bytes) for entry in entries])
+        return sum(number * self.image_bytes(*shape) for shape, number in shapes.items())
 
     def _free(self, entry: Entry) -> None:
         """Mark an entry that is no longer visible and free its blocks; if that fails, the next write tries again."""

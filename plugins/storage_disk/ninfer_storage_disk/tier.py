@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from threading import Condition, Lock
 from typing import Final
 
@@ -34,6 +35,11 @@ from ninfer_storage_disk.space import choose_block_bytes
 from ninfer_storage_disk.store import NewImage, Store
 
 _log = logging.getLogger(__name__)
+
+_MISSING: Final = ReadResult(status=ReadStatus.MISSING)
+_STORED: Final = PutResult(status=PutStatus.STORED)
+_ORDER: Final = itemgetter(0)
+"""Images in the order of the file."""
 
 _CAPABILITIES: Final = TierCapabilities(durable=True, enumerable=True, addressable=False)
 
@@ -169,54 +175,42 @@ class DiskTier(StorageTier):
             self._directory.close()
 
     def _put_group(self, items: Sequence[PutItem]) -> list[PutResult]:
-        images = [_image(item) for item in items]
-        is_held = [self._holds(image) for image in images]
-        written = iter(
-            self._store.write([
-                image for image, held in zip(images, is_held, strict=True) if not held
-            ])
-        )
-        return [PutResult(status=PutStatus.STORED) if held else next(written) for held in is_held]
-
-    def _holds(self, image: NewImage) -> bool:
-        entry = self._store.find(image.key)
-        return (
-            entry is not None
-            and entry.num_bytes == len(image.payload)
-            and entry.header == image.header
-            and entry.checksum == checksum(image.payload)
-        )
+        images = [NewImage(item.key, bytes(item.header), _flat(item.payload)) for item in items]
+        entries = self._store.find_all([item.key for item in items])
+        is_held = list(map(_holds, entries, images))
+        new = [image for image, held in zip(images, is_held, strict=True) if not held]
+        written = iter(self._store.write(new))
+        return [_STORED if held else next(written) for held in is_held]
 
     def _read_all(self, items: Sequence[ReadItem]) -> list[ReadResult]:
         if self._store.is_deleted():
             with self._store.write_lock:
                 if error := self._ensure_present():
                     return [ReadResult(status=ReadStatus.FAILED, message=str(error))] * len(items)
-        entries = self._store.find_all(item.key for item in items)
-        results = [ReadResult(status=ReadStatus.MISSING)] * len(items)
-        found = []
+        entries = self._store.find_all([item.key for item in items])
+        results = [_MISSING] * len(items)
+        found: list[tuple[int, int, Entry, memoryview]] = []
         for number, (entry, item) in enumerate(zip(entries, items, strict=True)):
             if entry is None:
                 continue
-            if item.buffer.nbytes == entry.num_bytes:
-                found.append((entry, _flat(item.buffer), number))
+            buffer = _flat(item.buffer)
+            if len(buffer) == entry.num_bytes:
+                found.append((entry.start, number, entry, buffer))
             else:
-                message = (
-                    f"buffer of {item.buffer.nbytes} bytes for an image of {entry.num_bytes} bytes"
-                )
+                message = f"buffer of {len(buffer)} bytes for an image of {entry.num_bytes} bytes"
                 results[number] = ReadResult(status=ReadStatus.FAILED, message=message)
-        found.sort(key=lambda image: image[0].runs[0].start if image[0].runs else 0)
-        wanted = [(entry, buffer) for entry, buffer, _ in found]
-        self._store.advise([entry for entry, _ in wanted])
-        for (entry, _, number), status in zip(found, self._store.read(wanted), strict=True):
-            results[number] = self._result(entry, status)
+        found.sort(key=_ORDER)
+        statuses = self._store.read([(entry, buffer) for _, _, entry, buffer in found])
+        for (_, number, entry, _), status in zip(found, statuses, strict=True):
+            if status is ReadStatus.READ:
+                results[number] = ReadResult(status=ReadStatus.READ, header=entry.header)
+            else:
+                results[number] = self._no_result(entry, status)
         return results
 
-    def _result(self, entry: Entry, status: ReadStatus | OSError) -> ReadResult:
+    def _no_result(self, entry: Entry, status: ReadStatus | OSError) -> ReadResult:
         if isinstance(status, OSError):
             return ReadResult(status=ReadStatus.FAILED, message=str(status))
-        if status is ReadStatus.READ:
-            return ReadResult(status=status, header=entry.header)
         if status is ReadStatus.CORRUPT:
             with self._store.write_lock:
                 self._store.events.quarantined(self._store.drop(entry))
@@ -237,8 +231,13 @@ class DiskTier(StorageTier):
             raise TierClosed("the disk tier is closed")
 
 
-def _image(item: PutItem) -> NewImage:
-    return NewImage(item.key, bytes(item.header), _flat(item.payload))
+def _holds(entry: Entry | None, image: NewImage) -> bool:
+    return (
+        entry is not None
+        and entry.num_bytes == len(image.payload)
+        and entry.header == image.header
+        and entry.checksum == checksum(image.payload)
+    )
 
 
 def _flat(buffer: memoryview) -> memoryview:
@@ -248,8 +247,11 @@ def _flat(buffer: memoryview) -> memoryview:
     return buffer.cast("B") if buffer.nbytes else memoryview(b"")
 
 
-def _groups_of_different_keys(items: Sequence[PutItem]) -> Iterator[list[PutItem]]:
+def _groups_of_different_keys(items: Sequence[PutItem]) -> Iterator[Sequence[PutItem]]:
     """Cut a batch so that no group names a key twice."""
+    if len({item.key for item in items}) == len(items):
+        yield items
+        return
     group: list[PutItem] = []
     keys: set[ImageKey] = set()
     for item in items:
