@@ -1,5 +1,6 @@
 """A KV pool and lower tiers with the engine's own transfer threads between them, without an engine."""
 
+import gc
 import os
 import threading
 import time
@@ -72,6 +73,8 @@ class TransferRig:
             options = {"path": folder / "tier"} if kind == "disk" else {}
             config = provider.config(capacity=room, **options)
             self.handles.append(TierHandle(kind, provider.open(context, config)))
+        gc.collect()
+        gc.freeze()  # as the engine does when it starts
         self._wake = threading.Event()
         copier = build_copier(self.pools)
         self.transfers = Transfers(

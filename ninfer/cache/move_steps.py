@@ -23,7 +23,9 @@ Ts = TypeVarTuple("Ts")
 _PIECE_BYTES: Final = 1 << 20
 """Images read before they are copied on: few enough that the copy finds them in the processor's cache."""
 
-_NUM_LANES: Final = 2
+NUM_LANES: Final = 2
+"""Threads that restore a batch."""
+
 _SMALL_BYTES: Final = 128 << 10
 """Smaller images are copied many at once, on one thread: what they cost is Python, which a second thread would wait
 for, and which a copy of each in place costs more than copying twice within the processor's cache."""
@@ -129,20 +131,21 @@ class MoveSteps:
         waiting = iter(range(len(pieces)))
         num_bytes = max(map(_num_bytes, pieces))
 
-        def restore(held: bytearray) -> None:
+        def restore(lane: int, held: bytearray) -> None:
             try:
                 for at in waiting:
-                    ended[at] = self._paced(self._restore_piece, handle, pieces[at], held, guard)
+                    piece, guarded = pieces[at], guard.of_lane(lane)
+                    ended[at] = self._paced(self._restore_piece, handle, piece, held, guarded)
             except Exception as problem:  # noqa: BLE001 - raised again below, on the worker's thread
                 problems.append(problem)
 
         helpers = [
-            threading.Thread(target=restore, args=(self._held(n, num_bytes),), daemon=True)
-            for n in range(1, _NUM_LANES)
+            threading.Thread(target=restore, args=(n, self._held(n, num_bytes)), daemon=True)
+            for n in range(1, NUM_LANES)
         ]
         for helper in helpers:
             helper.start()
-        restore(self._held(0, num_bytes))
+        restore(0, self._held(0, num_bytes))
         for helper in helpers:
             helper.join()
         if problems:
@@ -300,10 +303,14 @@ class MoveSteps:
 class _DeviceGuard:
     """Touches device memory only under the lock and only while the batch is wanted."""
 
-    def __init__(self, copier: DeviceCopier, batch: "Batch") -> None:
+    def __init__(self, copier: DeviceCopier, batch: "Batch", lane: int = 0) -> None:
         self.copier = copier
-        self.lock = batch.lock
+        self.lock = batch.locks[lane]
         self._batch = batch
+
+    def of_lane(self, lane: int) -> "_DeviceGuard":
+        """Return one for another thread that copies for the same batch."""
+        return _DeviceGuard(self.copier, self._batch, lane)
 
     @property
     def is_cancelled(self) -> bool:

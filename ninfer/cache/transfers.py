@@ -10,7 +10,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -21,7 +21,7 @@ import structlog
 
 from ninfer.api import Clock, ImageKey, ImageKind
 from ninfer.cache.identity import ImageHeader
-from ninfer.cache.move_steps import MoveSteps, StepResult
+from ninfer.cache.move_steps import NUM_LANES, MoveSteps, StepResult
 from ninfer.cache.pace import Pace
 from ninfer.cache.tier_handle import TierHandle
 from ninfer.core.step import DeviceCopier
@@ -91,13 +91,16 @@ class Batch:
 
     Attributes:
         moves: in order.
-        lock: held while device memory is touched and while the batch is cancelled.
+        locks: one per thread that copies for it, held while that thread touches device memory; all of them while the batch
+            is cancelled.
         is_cancelled: set by the engine; no device memory is touched afterwards.
         is_reported: its moves were handed back to the engine.
     """
 
     moves: Sequence[Move]
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    locks: Sequence[threading.Lock] = field(
+        default_factory=lambda: [threading.Lock() for _ in range(NUM_LANES)]
+    )
     is_cancelled: bool = False
     is_reported: bool = False
 
@@ -276,7 +279,9 @@ class Transfers:
     def cancel(self, batches: Sequence[Batch]) -> None:
         """Give batches up: on return no worker touches device memory for them any more."""
         for batch in batches:
-            with batch.lock:
+            with ExitStack() as stack:
+                for lock in batch.locks:
+                    stack.enter_context(lock)
                 batch.is_cancelled = True
 
     def is_stalled(self, tier: int) -> bool:
@@ -356,7 +361,7 @@ class Transfers:
 
     def _note(self, batch: Batch, results: list[StepResult], seconds: float) -> None:
         """Write down how each move of a batch ended, or undo what was done for nobody."""
-        with batch.lock:
+        with batch.locks[0]:
             if batch.is_cancelled:
                 self._steps.undo(batch.moves, results)
                 return

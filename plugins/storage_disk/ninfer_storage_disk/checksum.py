@@ -10,11 +10,12 @@ import numpy.typing as npt
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint64]
 
-PART_BYTES: Final = 256 << 10
-"""Bytes summed at once, so that the second pass over them finds them in the processor's own cache."""
+WINDOW_BYTES: Final = 1 << 20
+"""Bytes summed at once; the second pass over them finds them in the processor's cache. In smaller parts each call costs
+more than its bytes when other threads want the interpreter."""
 
-_WINDOW_BYTES: Final = 1 << 20
 _ROW_BYTES: Final = 4 << 10
+_ROW_WORDS: Final = _ROW_BYTES // 8
 _WORD: Final = np.dtype("<u8")
 _SUMS: Final = np.dtype([("weighted", "<u8"), ("rows", "<u4"), ("rest", "<u4")])
 """Weighted sum, CRC-32 of the column sums, CRC-32 of the words behind the last whole row."""
@@ -31,7 +32,7 @@ def _odd_weights(count: int) -> Words:
     return weights
 
 
-_WEIGHTS: Final = _odd_weights(_WINDOW_BYTES // 8)
+_WEIGHTS: Final = _odd_weights(WINDOW_BYTES // 8)
 
 
 class Checksum:
@@ -45,23 +46,22 @@ class Checksum:
     Args:
         num_images: how many.
         num_bytes: length of each.
+        columns: `[num_images or more, 512]` to work in, for who sums often: fresh memory costs as much as the sums.
     """
 
-    def __init__(self, num_images: int, num_bytes: int) -> None:
+    def __init__(self, num_images: int, num_bytes: int, columns: Words | None = None) -> None:
         """Begin with nothing."""
         self._joined = [num_bytes.to_bytes(8, "little")] * num_images
-        self._num_done = 0
-        self._num_bytes = num_bytes
-        self._start_window()
+        self._columns = empty_columns(num_images) if columns is None else columns[:num_images]
 
     def add(self, part: Bytes) -> None:
         """Add the next bytes.
 
         Args:
-            part: `[num_images, bytes]`, the last axis without gaps. A multiple of `PART_BYTES`, or all that is left.
+            part: `[num_images, bytes]`, the last axis without gaps. A multiple of `WINDOW_BYTES`, or all that is left.
         """
-        for at in range(0, part.shape[1], PART_BYTES):
-            self._add_part(part[:, at : at + PART_BYTES])
+        for at in range(0, part.shape[1], WINDOW_BYTES):
+            self._add_window(part[:, at : at + WINDOW_BYTES])
 
     def values(self) -> list[int]:
         """Return the checksums; all bytes are there."""
@@ -73,48 +73,31 @@ class Checksum:
         values: list[int] = np.frombuffer(b"".join(digests), _WORD).tolist()
         return values
 
-    def _add_part(self, part: Bytes) -> None:
+    def _add_window(self, part: Bytes) -> None:
         num_images, num_bytes = part.shape
-        offset = self._num_done % _WINDOW_BYTES
-        words = part[:, : num_bytes // 8 * 8].view(_WORD)
-        num_words = words.shape[1]
-        rows = words[:, : num_bytes // _ROW_BYTES * (_ROW_BYTES // 8)]
-        rows = rows.reshape(num_images, num_bytes // _ROW_BYTES, _ROW_BYTES // 8)
-        self._columns += np.add.reduce(rows, axis=1)
-        weights = _WEIGHTS[offset // 8 :][:num_words]
-        self._weighted += np.einsum("ij,j->i", words, weights)
-        self._num_done += num_bytes
-        is_last = self._num_done == self._num_bytes
-        if is_last or self._num_done % _WINDOW_BYTES == 0:
-            left = part[:, num_bytes // _ROW_BYTES * _ROW_BYTES :]
-            self._end_window(left[:, : left.shape[1] // 8 * 8], left[:, left.shape[1] // 8 * 8 :])
-
-    def _start_window(self) -> None:
-        num_images = len(self._joined)
-        self._columns = np.zeros((num_images, _ROW_BYTES // 8), np.uint64)
-        self._weighted = np.zeros(num_images, np.uint64)
-
-    def _end_window(self, rest: Bytes, odd: Bytes) -> None:
-        """Join the sums of a window.
-
-        Args:
-            rest: whole words behind the last whole row.
-            odd: bytes behind the last whole word.
-        """
-        num_last = self._num_done % _WINDOW_BYTES
-        if num_last == 0 or num_last >= 8:
-            sums = np.zeros(len(self._joined), _SUMS)
-            sums["weighted"] = self._weighted
-            sums["rows"] = [zlib.crc32(row) for row in self._columns.astype(_WORD, copy=False)]
-            if rest.shape[1]:
-                sums["rest"] = [zlib.crc32(words.tobytes()) for words in rest]
+        num_rows, num_words = num_bytes // _ROW_BYTES, num_bytes // 8
+        words = part[:, : num_words * 8].view(_WORD)
+        if num_words:
+            rows = words[:, : num_rows * _ROW_WORDS].reshape(num_images, num_rows, _ROW_WORDS)
+            np.add.reduce(rows, axis=1, out=self._columns)
+            sums = np.zeros(num_images, _SUMS)
+            sums["weighted"] = np.einsum("ij,j->i", words, _WEIGHTS[:num_words])
+            sums["rows"] = [zlib.crc32(row) for row in self._columns]
+            if num_words % _ROW_WORDS:
+                rest = words[:, num_rows * _ROW_WORDS :]
+                sums["rest"] = [zlib.crc32(image.tobytes()) for image in rest]
             packed, size = sums.tobytes(), _SUMS.itemsize
             for at, joined in enumerate(self._joined):
                 self._joined[at] = joined + packed[size * at : size * at + size]
-        if odd.shape[1]:
+        if num_bytes % 8:
+            odd = part[:, num_words * 8 :]
             for at, joined in enumerate(self._joined):
                 self._joined[at] = joined + odd[at].tobytes()
-        self._start_window()
+
+
+def empty_columns(num_images: int) -> Words:
+    """Return memory that `Checksum` can work in."""
+    return np.empty((num_images, _ROW_WORDS), _WORD)
 
 
 def checksum(payload: memoryview) -> int:

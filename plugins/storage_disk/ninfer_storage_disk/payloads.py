@@ -1,12 +1,12 @@
 """Payloads of a data file: many small ones in one go, large ones in parts. Knows nothing about the journal or keys."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from ninfer_storage_disk.blocks import Run
-from ninfer_storage_disk.checksum import PART_BYTES, Checksum, checksum
+from ninfer_storage_disk.checksum import WINDOW_BYTES, Checksum, Words, checksum, empty_columns
 from ninfer_storage_disk.entry import Entry
 from ninfer_storage_disk.files import Files
 
@@ -21,6 +21,13 @@ Wanted = tuple[Entry, memoryview]
 Placed = tuple[memoryview, Sequence[Run]]
 
 
+class _Memory(NamedTuple):
+    """What joined reads and writes work in: images one behind the other, and their sums."""
+
+    images: memoryview
+    columns: Words
+
+
 class Payloads:
     """Reads and verifies, sums and writes payloads. Thread-safe.
 
@@ -33,7 +40,7 @@ class Payloads:
         """Begin without memory for joined reads."""
         self._files = files
         self._block_bytes = block_bytes
-        self._spare: list[bytearray] = []
+        self._spare: list[_Memory] = []
 
     def read(self, handle: int, wanted: Sequence[Wanted]) -> list[bool | OSError]:
         """Read payloads into their buffers, each as long as its payload.
@@ -109,22 +116,23 @@ class Payloads:
         if shapes:
             yield first, len(shapes)
 
-    def _memory(self) -> bytearray:
+    def _memory(self) -> _Memory:
         """Return memory for one joined read or write; to be put back among the spare."""
         try:
             return self._spare.pop()
         except IndexError:
-            return bytearray(_JOINED_BYTES)
+            most = _JOINED_BYTES // self._block_bytes
+            return _Memory(memoryview(bytearray(_JOINED_BYTES)), empty_columns(most))
 
     def _write_joined(self, handle: int, group: Sequence[Placed]) -> list[int]:
         num_bytes, run = len(group[0][0]), group[0][1][0]
         stride = run.count * self._block_bytes
         memory = self._memory()
-        whole = memoryview(memory)[: stride * len(group)]
+        whole = memory.images[: stride * len(group)]
         for at, (payload, _) in enumerate(group):
             whole[at * stride : at * stride + num_bytes] = payload
         images = np.frombuffer(whole, np.uint8).reshape(len(group), stride)
-        joined = Checksum(len(group), num_bytes)
+        joined = Checksum(len(group), num_bytes, memory.columns)
         joined.add(images[:, :num_bytes])
         used_bytes = stride * (len(group) - 1) + num_bytes
         self._files.write_at(handle, whole[:used_bytes], run.start * self._block_bytes)
@@ -143,10 +151,10 @@ class Payloads:
         first = group[0][0]
         stride = first.runs[0].count * self._block_bytes
         memory = self._memory()
-        whole = memoryview(memory)[: stride * len(group)]
+        whole = memory.images[: stride * len(group)]
         num_read = self._files.read_at(handle, whole, first.runs[0].start * self._block_bytes)
         images = np.frombuffer(whole, np.uint8).reshape(len(group), stride)
-        joined = Checksum(len(group), first.num_bytes)
+        joined = Checksum(len(group), first.num_bytes, memory.columns)
         joined.add(images[:, : first.num_bytes])
         at = 0
         for _, buffer in group:
@@ -174,9 +182,9 @@ class Payloads:
         joined = Checksum(1, entry.num_bytes)
         bytes_ = np.frombuffer(buffer, np.uint8)[None]
         offset = run.start * self._block_bytes
-        for at in range(0, len(buffer), PART_BYTES):
-            part = buffer[at : at + PART_BYTES]
+        for at in range(0, len(buffer), WINDOW_BYTES):
+            part = buffer[at : at + WINDOW_BYTES]
             if self._files.read_at(handle, part, offset + at) < len(part):
                 return False
-            joined.add(bytes_[:, at : at + PART_BYTES])
+            joined.add(bytes_[:, at : at + WINDOW_BYTES])
         return joined.values()[0] == entry.checksum

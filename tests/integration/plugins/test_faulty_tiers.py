@@ -337,17 +337,23 @@ def test_a_capacity_that_is_none_counts_as_nothing(answer, problem):
     assert f"tier up (plugin p, d 1) failed: usage: {problem}" in handle.problems()[0]
 
 
+def count(handle, status):
+    if status is ReadStatus.READ:
+        handle.count_good(1, 1)
+    else:
+        handle.count_lost(status)
+
+
 @pytest.mark.parametrize("status", [ReadStatus.MISSING, ReadStatus.CORRUPT])
 def test_a_tier_that_loses_one_image_in_five_or_more_is_named_until_it_does_better(status):
     handle = TierHandle("up", host(1), plugin="p", distribution="d 1")
     for number in range(200):
-        handle.count_read(status if number % 6 == 0 else ReadStatus.READ, 1)
+        count(handle, status if number % 6 == 0 else ReadStatus.READ)
     assert handle.problems() == []
     for number in range(100):
-        handle.count_read(status if number % 3 == 0 else ReadStatus.READ, 1)
+        count(handle, status if number % 3 == 0 else ReadStatus.READ)
     assert handle.problems() == [
         "tier up (plugin p, d 1) loses images that it had stored, 68 so far"
     ]
-    for _ in range(40):
-        handle.count_read(ReadStatus.READ, 1)
+    handle.count_good(40, 40)
     assert handle.problems() == []

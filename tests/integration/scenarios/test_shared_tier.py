@@ -243,9 +243,9 @@ def test_images_that_others_took_are_no_fault_of_the_tier():
     settle(writer, reader)
     handle = reader.handles[0]
     for _ in range(20):
-        handle.count_read(ReadStatus.MISSING, 0)
+        handle.count_lost(ReadStatus.MISSING)
     assert handle.problems() == []
-    handle.count_read(ReadStatus.CORRUPT, 0)
+    handle.count_lost(ReadStatus.CORRUPT)
     assert handle.counters.num_missing == 20
     closed(writer, reader)
 
