@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from typing_extensions import override
+
 
 class ImageKind(StrEnum):
     """What the bytes of an image are."""
@@ -26,6 +28,7 @@ class ImageKey:
     digest: bytes
     kind: ImageKind
 
+    @override
     def __hash__(self) -> int:
         """Of the digest alone, which Python remembers: keys are looked up for every page that moves."""
         return hash(self.digest)

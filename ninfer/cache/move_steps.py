@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import compress
 from operator import not_
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from typing_extensions import TypeVarTuple, Unpack
 
 from ninfer.api import ImageKind, PutItem, PutStatus, ReadItem, ReadResult, ReadStatus
+from ninfer.cache.device_guard import DONE, GIVEN_UP, DeviceGuard, StepResult, copy_out
 from ninfer.cache.pace import Pace
 from ninfer.cache.tier_handle import TierHandle
 from ninfer.core.step import DeviceCopier
@@ -29,19 +29,6 @@ NUM_LANES: Final = 2
 _SMALL_BYTES: Final = 128 << 10
 """Smaller images are copied many at once, on one thread: what they cost is Python, which a second thread would wait
 for, and which a copy of each in place costs more than copying twice within the processor's cache."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepResult:
-    """How one move ended: a value of `MoveStatus`, and why."""
-
-    outcome: str
-    message: str = ""
-    is_full: bool = False
-
-
-_DONE = StepResult(outcome="done")
-_GIVEN_UP = StepResult(outcome="given_up")
 
 
 class MoveSteps:
@@ -75,7 +62,7 @@ class MoveSteps:
         guards = [
             guard
             for batch in batches
-            for guard in [_DeviceGuard(self._copier, batch)] * len(batch.moves)
+            for guard in [DeviceGuard(self._copier, batch)] * len(batch.moves)
         ]
         if moves[0].target == 0:
             return self._restore(moves, guards[0])
@@ -85,7 +72,7 @@ class MoveSteps:
 
     def undo(self, moves: "Sequence[Move]", results: Sequence[StepResult]) -> None:
         """Remove images that were written for moves nobody waits for any more."""
-        written = [move for move, result in zip(moves, results, strict=True) if result is _DONE]
+        written = [move for move, result in zip(moves, results, strict=True) if result is DONE]
         self.remove(written)
 
     def remove(self, moves: "Sequence[Move]") -> None:
@@ -96,7 +83,7 @@ class MoveSteps:
 
     # ---- tier to device ----------------------------------------------------------------------------
 
-    def _restore(self, moves: "Sequence[Move]", guard: "_DeviceGuard") -> list[StepResult]:
+    def _restore(self, moves: "Sequence[Move]", guard: DeviceGuard) -> list[StepResult]:
         handle = self._handles[moves[0].source - 1]
         is_small = moves[0].num_bytes < _SMALL_BYTES
         if handle.capabilities.addressable and not is_small:
@@ -117,13 +104,13 @@ class MoveSteps:
             return work(*arguments)
 
     def _restore_held(
-        self, handle: TierHandle, moves: "Sequence[Move]", guard: "_DeviceGuard"
+        self, handle: TierHandle, moves: "Sequence[Move]", guard: DeviceGuard
     ) -> list[StepResult]:
         held = self._held(0, _num_bytes(moves))
         return self._paced(self._restore_piece, handle, moves, held, guard)
 
     def _restore_in_lanes(
-        self, handle: TierHandle, pieces: "Sequence[Sequence[Move]]", guard: "_DeviceGuard"
+        self, handle: TierHandle, pieces: "Sequence[Sequence[Move]]", guard: DeviceGuard
     ) -> list[StepResult]:
         """Restore pieces on two threads, each the next that waits: one reads while the other verifies and copies."""
         ended: list[list[StepResult]] = [[] for _ in pieces]
@@ -157,10 +144,10 @@ class MoveSteps:
         handle: TierHandle,
         moves: "Sequence[Move]",
         held: bytearray,
-        guard: "_DeviceGuard",
+        guard: DeviceGuard,
     ) -> list[StepResult]:
         if guard.is_cancelled:
-            return [_GIVEN_UP] * len(moves)
+            return [GIVEN_UP] * len(moves)
         sizes = [move.num_bytes for move in moves]
         buffers = _cut(held, sizes)
         items = [
@@ -172,7 +159,7 @@ class MoveSteps:
             read.status is ReadStatus.READ and _is_expected(move, read.header)
             for move, read in zip(moves, reads, strict=True)
         ]
-        results = [_DONE] * len(moves)
+        results = [DONE] * len(moves)
         with self._count_lock:
             handle.count_good(are_good.count(True), sum(compress(sizes, are_good)))
             for at in compress(range(len(moves)), map(not_, are_good)):
@@ -191,7 +178,7 @@ class MoveSteps:
         return StepResult(outcome="source_lost", message=message)
 
     def _restore_in_place(
-        self, handle: TierHandle, move: "Move", guard: "_DeviceGuard"
+        self, handle: TierHandle, move: "Move", guard: DeviceGuard
     ) -> StepResult | None:
         """Copy out of the tier's own memory; None if it does not show that."""
         found = handle.view(move.key)
@@ -206,7 +193,7 @@ class MoveSteps:
 
     # ---- device to tier ----------------------------------------------------------------------------
 
-    def _spill(self, moves: "Sequence[Move]", guards: "Sequence[_DeviceGuard]") -> list[StepResult]:
+    def _spill(self, moves: "Sequence[Move]", guards: "Sequence[DeviceGuard]") -> list[StepResult]:
         handle = self._handles[moves[0].target - 1]
         if handle.capabilities.addressable:
             return [
@@ -217,31 +204,31 @@ class MoveSteps:
         return self._spill_staged(handle, moves, guards)
 
     def _spill_staged(
-        self, handle: TierHandle, moves: "Sequence[Move]", guards: "Sequence[_DeviceGuard]"
+        self, handle: TierHandle, moves: "Sequence[Move]", guards: "Sequence[DeviceGuard]"
     ) -> list[StepResult]:
         held = memoryview(self._held(0, _num_bytes(moves)))
         results: list[StepResult] = []
         offset = 0
         for piece in _pieces(moves):
-            for first, end in _alike(piece, [_DONE] * len(piece)):
+            for first, end in _alike(piece, [DONE] * len(piece)):
                 at, num_bytes = len(results), _num_bytes(piece[first:end])
                 wanted = guards[at : at + end - first]
                 part = held[offset : offset + num_bytes]
-                results += self._paced(_copy_out, piece[first:end], wanted, part)
+                results += self._paced(copy_out, piece[first:end], wanted, part)
                 offset += num_bytes
         return self._paced(self._put, handle, moves, self._staging(moves), results)
 
     def _spill_in_place(
-        self, handle: TierHandle, move: "Move", guard: "_DeviceGuard"
+        self, handle: TierHandle, move: "Move", guard: DeviceGuard
     ) -> StepResult | None:
         """Copy into the tier's own memory; None if it has no room in one piece."""
         buffer = handle.allocate(move.key, move.header.pack(), move.num_bytes)
         if buffer is None:
             return None
         result = guard.copy_out(move, buffer)
-        if result is _DONE and not handle.commit(move.key, move.num_bytes):
+        if result is DONE and not handle.commit(move.key, move.num_bytes):
             result = StepResult(outcome="target_refused", message=f"{handle.name}: commit failed")
-        if result is not _DONE:
+        if result is not DONE:
             handle.delete([move.key])
         return result
 
@@ -263,7 +250,7 @@ class MoveSteps:
         reads = self._paced(source.read_into, items)
         lost = StepResult(outcome="source_lost", message=f"{source.name}: unreadable")
         results = [
-            _DONE if read.status is ReadStatus.READ and _is_expected(move, read.header) else lost
+            DONE if read.status is ReadStatus.READ and _is_expected(move, read.header) else lost
             for move, read in zip(moves, reads, strict=True)
         ]
         return self._paced(self._put, target, moves, buffers, results)
@@ -275,7 +262,7 @@ class MoveSteps:
         payloads: Sequence[memoryview],
         results: list[StepResult],
     ) -> list[StepResult]:
-        ready = [at for at, result in enumerate(results) if result is _DONE]
+        ready = [at for at, result in enumerate(results) if result is DONE]
         items = [
             PutItem(key=moves[at].key, header=moves[at].header.pack(), payload=payloads[at])
             for at in ready
@@ -300,66 +287,6 @@ class MoveSteps:
         return lanes[lane]
 
 
-class _DeviceGuard:
-    """Touches device memory only under the lock and only while the batch is wanted."""
-
-    def __init__(self, copier: DeviceCopier, batch: "Batch", lane: int = 0) -> None:
-        self.copier = copier
-        self.lock = batch.locks[lane]
-        self._batch = batch
-
-    def of_lane(self, lane: int) -> "_DeviceGuard":
-        """Return one for another thread that copies for the same batch."""
-        return _DeviceGuard(self.copier, self._batch, lane)
-
-    @property
-    def is_cancelled(self) -> bool:
-        return self._batch.is_cancelled
-
-    def copy_in(self, moves: "Sequence[Move]", buffer: memoryview) -> StepResult:
-        """Copy a state, or pages that lie one behind the other in `buffer`."""
-        with self.lock:
-            if self._batch.is_cancelled:
-                return _GIVEN_UP
-            if moves[0].kind is ImageKind.STATE:
-                self.copier.copy_state_in(moves[0].location, buffer)
-            else:
-                self.copier.copy_pages_in([move.location for move in moves], buffer)
-        return _DONE
-
-    def copy_out(self, move: "Move", buffer: memoryview) -> StepResult:
-        with self.lock:
-            if self._batch.is_cancelled:
-                return _GIVEN_UP
-            if move.kind is ImageKind.STATE:
-                self.copier.copy_state_out(move.location, buffer)
-            else:
-                self.copier.copy_page_out(move.location, buffer)
-        return _DONE
-
-
-def _copy_out(
-    moves: "Sequence[Move]", guards: "Sequence[_DeviceGuard]", buffer: memoryview
-) -> list[StepResult]:
-    """Copy a state, or pages to be one behind the other in `buffer`: in one go if all are still wanted."""
-    held: list[threading.Lock] = []
-    try:
-        for guard in dict.fromkeys(guards):
-            guard.lock.acquire()
-            held.append(guard.lock)
-        if len(moves) > 1 and not any([guard.is_cancelled for guard in guards]):
-            guards[0].copier.copy_pages_out([move.location for move in moves], buffer)
-            return [_DONE] * len(moves)
-    finally:
-        for lock in held:
-            lock.release()
-    num_bytes = moves[0].num_bytes
-    return [
-        guard.copy_out(move, buffer[at * num_bytes : (at + 1) * num_bytes])
-        for at, (move, guard) in enumerate(zip(moves, guards, strict=True))
-    ]
-
-
 def _pieces(moves: "Sequence[Move]") -> "Iterator[Sequence[Move]]":
     """Cut a batch into parts of at most `_PIECE_BYTES`, or of one move."""
     first, num_bytes = 0, 0
@@ -375,20 +302,20 @@ def _alike(moves: "Sequence[Move]", results: Sequence[StepResult]) -> "Iterator[
     """Yield ranges of moves that are still to be done and can be done in one copy: one state, or pages."""
     first = None
     for at, (move, result) in enumerate(zip(moves, results, strict=True)):
-        is_page = result is _DONE and move.key.kind is not ImageKind.STATE
+        is_page = result is DONE and move.key.kind is not ImageKind.STATE
         if first is not None and not is_page:
             yield first, at
             first = None
         if is_page and first is None:
             first = at
-        if result is _DONE and not is_page:
+        if result is DONE and not is_page:
             yield at, at + 1
     if first is not None:
         yield first, len(moves)
 
 
 def _num_bytes(moves: "Sequence[Move]") -> int:
-    return sum([move.num_bytes for move in moves])
+    return sum(move.num_bytes for move in moves)
 
 
 def _cut(held: bytearray, sizes: Sequence[int]) -> list[memoryview]:

@@ -189,7 +189,8 @@ class TierHandle:
             return [ReadResult(status=ReadStatus.FAILED, message=problem) for _ in items]
         failed = [result.message for result in results if result.status is ReadStatus.FAILED]
         self._note_failed("read_into", failed)
-        if all([result.status is ReadStatus.READ for result in results]):
+        statuses = [result.status for result in results]
+        if statuses.count(ReadStatus.READ) == len(statuses):
             return results
         self.usage()
         return results

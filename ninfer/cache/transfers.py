@@ -20,8 +20,9 @@ from typing import Final
 import structlog
 
 from ninfer.api import Clock, ImageKey, ImageKind
+from ninfer.cache.device_guard import StepResult
 from ninfer.cache.identity import ImageHeader
-from ninfer.cache.move_steps import NUM_LANES, MoveSteps, StepResult
+from ninfer.cache.move_steps import NUM_LANES, MoveSteps
 from ninfer.cache.pace import Pace
 from ninfer.cache.tier_handle import TierHandle
 from ninfer.core.step import DeviceCopier

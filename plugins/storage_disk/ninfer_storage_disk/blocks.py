@@ -10,7 +10,7 @@ class Run(NamedTuple):
     """Consecutive blocks: [start, start + count)."""
 
     start: int
-    count: int
+    count: int  # type: ignore[assignment] # nobody counts in the two numbers
 
     @property
     def end(self) -> int:

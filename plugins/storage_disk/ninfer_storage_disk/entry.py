@@ -4,7 +4,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ninfer.api import ImageKey, ImageKind, ImageRecord
 from ninfer_storage_disk.blocks import Run
@@ -62,6 +62,14 @@ class Entry:
     def record(self) -> ImageRecord:
         """What the core sees of it."""
         return ImageRecord(key=self.key, header=self.header, num_bytes=self.num_bytes)
+
+
+class NewImage(NamedTuple):
+    """An image to be written. `payload` is borrowed."""
+
+    key: ImageKey
+    header: bytes
+    payload: memoryview
 
 
 def entry_bytes(digest_bytes: int, header_bytes: int, num_runs: int) -> int:

@@ -1,5 +1,6 @@
 """Payloads of a data file: many small ones in one go, large ones in parts. Knows nothing about the journal or keys."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -52,6 +53,7 @@ class Payloads:
         Returns:
             For each: whether the bytes are those that were put, or what the system said.
         """
+        self._announce_jumps(handle, wanted)
         found: list[bool | OSError] = []
         shapes = [(entry.num_bytes, entry.runs) for entry, _ in wanted]
         for first, end in self._groups(shapes):
@@ -99,6 +101,23 @@ class Payloads:
                 )
                 low = high
         return found
+
+    def _announce_jumps(self, handle: int, wanted: Sequence[Wanted]) -> None:
+        """Announce what follows where reads in this order jump; the system sees a sequence coming by itself."""
+        size = self._block_bytes
+        spans: list[tuple[int, int]] = []
+        first = end = 0
+        for entry, _ in wanted:
+            for start, count in entry.runs:
+                if start != end:
+                    spans.append((first * size, (end - first) * size))
+                    first = start
+                end = start + count
+        spans.append((first * size, (end - first) * size))
+        jumps = [span for span in spans if span[1]][1:]
+        if jumps:
+            with contextlib.suppress(OSError):
+                self._files.advise(handle, jumps)
 
     def _groups(self, shapes: Sequence[tuple[int, Sequence[Run]]]) -> Iterator[tuple[int, int]]:
         """Cut (length, blocks) of images into stretches of one length, one behind the other in the file."""
@@ -163,9 +182,7 @@ class Payloads:
         self._spare.append(memory)
         num_whole = (num_read + stride - first.num_bytes) // stride
         values = joined.values()
-        found = [
-            value == entry.checksum for (entry, _), value in zip(group, values, strict=True)
-        ]
+        found = [value == entry.checksum for (entry, _), value in zip(group, values, strict=True)]
         return [*found[:num_whole], *[False] * (len(group) - num_whole)]
 
     def _read_one(self, handle: int, entry: Entry, buffer: memoryview) -> bool:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import Final
 
 from ninfer.api import ImageKey, PutResult, PutStatus, ReadStatus
 from ninfer.api.tier import newest_first
@@ -28,7 +28,7 @@ from ninfer_storage_disk.directory import (
     STEP_BYTES,
     Directory,
 )
-from ninfer_storage_disk.entry import Entry, entry_bytes
+from ninfer_storage_disk.entry import Entry, NewImage, entry_bytes
 from ninfer_storage_disk.events import Events
 from ninfer_storage_disk.files import Files
 from ninfer_storage_disk.fitting import ByValue, Fitting
@@ -40,20 +40,10 @@ from ninfer_storage_disk.space import Space
 _log = logging.getLogger(__name__)
 
 _STORED: Final = PutResult(status=PutStatus.STORED)
-_FULL: Final = PutResult(
-    status=PutStatus.FULL, message="the cap of the disk tier is reached"
-)
+_FULL: Final = PutResult(status=PutStatus.FULL, message="the cap of the disk tier is reached")
 
 JOURNAL_COPIES: Final = 4
 """A journal is rewritten when half of it is dead, and a rewrite has two of them: each live byte is charged 4."""
-
-
-class NewImage(NamedTuple):
-    """An image to be written. `payload` is borrowed."""
-
-    key: ImageKey
-    header: bytes
-    payload: memoryview
 
 
 class Store:
@@ -168,36 +158,15 @@ class Store:
         Returns:
             A status for each, or what the system said.
         """
-        self._announce_jumps([entry for entry, _ in wanted])
         found = self._payloads.read(self._data, wanted)
         return [
-            ReadStatus.READ if answer is True else self._judge(entry, answer)
+            ReadStatus.READ if answer is True else self._judge(entry, answer or None)
             for (entry, _), answer in zip(wanted, found, strict=True)
         ]
 
-    def _judge(self, entry: Entry, answer: bool | OSError) -> ReadStatus | OSError:
-        if isinstance(answer, OSError):
-            return answer
-        return ReadStatus.CORRUPT if self.find(entry.key) is entry else ReadStatus.MISSING
-
-    def _announce_jumps(self, entries: Sequence[Entry]) -> None:
-        """Announce what follows where reads in this order jump; the system sees a sequence coming by itself."""
-        spans: list[tuple[int, int]] = []
-        first = end = -1
-        for entry in entries:
-            for start, count in entry.runs:
-                if start != end:
-                    spans.append((first, end))
-                    first = start
-                end = start + count
-        spans.append((first, end))
-        block_bytes = self.block_bytes
-        if len(spans) > 2:
-            with contextlib.suppress(OSError):
-                self._files.advise(
-                    self._data,
-                    [(low * block_bytes, (high - low) * block_bytes) for low, high in spans[2:]],
-                )
+    def _judge(self, entry: Entry, problem: OSError | None) -> ReadStatus | OSError:
+        is_current = self.find(entry.key) is entry
+        return problem or (ReadStatus.CORRUPT if is_current else ReadStatus.MISSING)
 
     def write(self, images: Sequence[NewImage]) -> list[PutResult]:
         """Store images with different keys, each all-or-nothing; they become durable together.

@@ -28,11 +28,11 @@ from ninfer_storage_disk.about import About
 from ninfer_storage_disk.checksum import checksum
 from ninfer_storage_disk.config import DiskConfig
 from ninfer_storage_disk.directory import Directory
-from ninfer_storage_disk.entry import Entry
+from ninfer_storage_disk.entry import Entry, NewImage
 from ninfer_storage_disk.files import Files
 from ninfer_storage_disk.journal import JournalHead
 from ninfer_storage_disk.space import choose_block_bytes
-from ninfer_storage_disk.store import NewImage, Store
+from ninfer_storage_disk.store import Store
 
 _log = logging.getLogger(__name__)
 
