@@ -94,29 +94,46 @@ class Evictor:
             for space in store.spaces
         ]
 
-    def plan_device(self, *, num_pages: int, num_slots: int = 0) -> EvictionPlan:
-        """Plan to free device pages and state slots beyond those free now."""
+    def plan_device(
+        self, *, num_pages: int, num_slots: int = 0, num_spare: int = 0
+    ) -> EvictionPlan:
+        """Plan to free device pages and state slots beyond those free now.
+
+        Args:
+            num_pages: so many.
+            num_slots: so many.
+            num_spare: so many more of each if there are; enough without them.
+        """
         plan = EvictionPlan()
         rooms = _Rooms(self, self._store, plan)
-        is_enough = self._take_device(plan, rooms, ImageKind.PAGE, num_pages)
-        is_enough = self._take_device(plan, rooms, ImageKind.STATE, num_slots) and is_enough
+        searches = [
+            (self._search_device(kind), num_wanted)
+            for kind, num_wanted in ((ImageKind.PAGE, num_pages), (ImageKind.STATE, num_slots))
+        ]
+        is_enough = [
+            self._take_device(plan, rooms, search, num_wanted) for search, num_wanted in searches
+        ]
+        plan.is_enough = all(is_enough)
+        if plan.is_enough and num_spare:
+            for search, num_wanted in searches:
+                num_free = max(0, -num_wanted)
+                self._take_device(plan, rooms, search, num_spare - num_free)
+        for search, _ in searches:
+            search.end()
         rooms.end()
-        plan.is_enough = is_enough
         return plan
 
+    def _search_device(self, kind: ImageKind) -> VictimSearch:
+        return VictimSearch(self._store, self._store.values.order_of(kind, DEVICE), DEVICE)
+
     def _take_device(
-        self, plan: EvictionPlan, rooms: "_Rooms", kind: ImageKind, wanted: int
+        self, plan: EvictionPlan, rooms: "_Rooms", search: VictimSearch, num_wanted: int
     ) -> bool:
-        if wanted <= 0:
-            return True
-        search = VictimSearch(self._store, self._store.values.order_of(kind, DEVICE), DEVICE)
-        missing = wanted
-        while missing > 0 and (found := search.take()) is not None:
+        while num_wanted > 0 and (found := search.take()) is not None:
             search.give_up(found.stored)
             plan.victims.append(self._fate(found, DEVICE, rooms))
-            missing -= 1
-        search.end()
-        return missing <= 0
+            num_wanted -= 1
+        return num_wanted <= 0
 
     def plan_room(
         self, tier: int, num_bytes: int, *, below_value: float, leaving: int = DEVICE

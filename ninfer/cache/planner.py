@@ -199,15 +199,11 @@ class Planner:
         """Plan what makes room; for models with state one unit more, so that captures find theirs."""
         missing_pages = num_new_pages - self._store.pages.num_free
         missing_slots = need.num_slots - len(self._store.free_slots)
-        for extra in (1, 0) if self._store.has_state else (0,):
-            if missing_pages + extra > self._store.num_evictable_pages:
-                continue
-            plan = self._evictor.plan_device(
-                num_pages=missing_pages + extra, num_slots=missing_slots + extra
-            )
-            if plan.is_enough:
-                return plan
-        return EvictionPlan()
+        if missing_pages > self._store.num_evictable_pages:
+            return EvictionPlan()
+        return self._evictor.plan_device(
+            num_pages=missing_pages, num_slots=missing_slots, num_spare=int(self._store.has_state)
+        )
 
     def _lease(self, prefix: Prefix, point: ResumePoint) -> list[tuple[StoredObject, int]]:
         """Keep what the candidate reads out of the victims while they are chosen."""

@@ -1,5 +1,7 @@
 """A walk through victims: what goes lets its parent go next, what stays keeps everything before it."""
 
+import pytest
+
 from ninfer.api import ImageKind
 from ninfer.cache.eviction import Evictor
 from ninfer.cache.identity import encode_tokens
@@ -81,3 +83,21 @@ def test_a_whole_path_that_goes_is_valued_once_for_the_plan_and_not_again_while_
     assert not valued
     assert all(node.is_gone for node in first)
     assert search_of(store).take().stored is second[-1], "the others stand as before"
+
+
+@pytest.mark.parametrize(("num_pages", "num_taken"), [(2, 3), (5, 5), (-1, 0)])
+def test_a_spare_page_is_planned_if_there_is_one_and_in_the_same_walk(num_pages, num_taken):
+    valued = []
+    store, _ = store_of(3, 2, on_value=valued.append)
+    evictor = Evictor(store, lambda _tier: True, lambda _value: None)
+    valued.clear()
+    plan = evictor.plan_device(num_pages=num_pages, num_spare=1)
+    assert plan.is_enough
+    assert len(plan.victims) == num_taken
+    assert len(valued) <= num_taken
+
+
+def test_a_spare_page_does_not_help_where_there_are_too_few():
+    store, _ = store_of(3, 2)
+    evictor = Evictor(store, lambda _tier: True, lambda _value: None)
+    assert not evictor.plan_device(num_pages=6, num_spare=1).is_enough
