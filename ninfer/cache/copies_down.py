@@ -13,7 +13,7 @@ from ninfer.cache.tier_writes import Admission
 from ninfer.cache.transfers import Move, MoveStatus, Transfers
 
 MAX_IN_FLIGHT: Final = 64
-IN_FLIGHT_BYTES: Final = 48 << 20
+IN_FLIGHT_BYTES: Final = 8 << 20
 """Of small images more are under way at once, up to this: those that wait for the same tier share its flushes."""
 MAX_OFFERED: Final = 65_536
 MAX_TRIES: Final = 4

@@ -27,8 +27,8 @@ NUM_LANES: Final = 2
 """Threads that restore a batch."""
 
 _SMALL_BYTES: Final = 128 << 10
-"""Smaller images are copied many at once, on one thread: what they cost is Python, which a second thread would wait
-for, and which a copy of each in place costs more than copying twice within the processor's cache."""
+"""Smaller images are copied many at once: what they cost is Python, and a copy of each in place costs more of it than
+copying twice within the processor's cache."""
 
 
 class MoveSteps:

@@ -7,7 +7,7 @@ import time
 import pytest
 from ninfer_storage_disk.plugin import ninfer_storage_tiers
 
-from ninfer.api import PutStatus, ReadStatus, TierContext
+from ninfer.api import PutStatus, ReadItem, ReadStatus, TierContext
 from plugins.storage_disk.tests.disk_kit import (
     NoAllocator,
     StoppedClock,
@@ -180,4 +180,42 @@ def test_reopening_reads_the_journal_only_and_fast(tmp_path):
     seconds = time.process_time() - started
     assert num_records == 20_000
     assert num_records / seconds > 10_000, f"{num_records / seconds:.0f} records/s"
+    tier.close()
+
+
+@pytest.mark.parametrize("num_whole", [0, 1, 4])
+def test_images_behind_the_end_of_a_cut_file_are_damaged_although_they_were_read_before(
+    tmp_path, num_whole
+):
+    """Small images are read together into memory that still has the same images from the last time."""
+    tier = open_tier(tmp_path, page=5000)
+    tier.put([item(name, pattern(name, 5000)) for name in range(6)])
+
+    def statuses():
+        buffers = [memoryview(bytearray(5000)) for _ in range(6)]
+        items = [ReadItem(key=key(name), buffer=buffers[name]) for name in range(6)]
+        return [result.status for result in tier.read_into(items)]
+
+    assert statuses() == [ReadStatus.READ] * 6
+    (data,) = (tmp_path / "disk").rglob("data")
+    with data.open("r+b") as file:
+        file.truncate(num_whole * 8192 + 4999)
+    assert statuses() == [ReadStatus.READ] * num_whole + [ReadStatus.CORRUPT] * (6 - num_whole)
+    tier.close()
+
+
+def test_images_of_several_lengths_in_one_batch_come_back_from_scattered_blocks(tmp_path):
+    tier = open_tier(tmp_path, page=5000)
+    sizes = [5000, 5000, 0, 0, 4096, 300_000, 300_000, 7, 5000, 1 << 20, 5000, 600_000]
+    images = {name: pattern(name, size) for name, size in enumerate(sizes)}
+    tier.put([item(name, payload) for name, payload in images.items()])
+    tier.delete([key(name) for name in (1, 4, 7)])
+    images |= {name: pattern((name, "new"), 9000) for name in (1, 4, 7)}
+    tier.put([item(name, images[name]) for name in (1, 4, 7)])
+    order = [*range(11, -1, -2), *range(0, 12, 2)]
+    buffers = {name: memoryview(bytearray(len(images[name]))) for name in order}
+    results = tier.read_into([ReadItem(key=key(name), buffer=buffers[name]) for name in order])
+    assert [result.status for result in results] == [ReadStatus.READ] * 12
+    assert {name: bytes(buffer) for name, buffer in buffers.items()} == images
+    assert tier.check() == []
     tier.close()
