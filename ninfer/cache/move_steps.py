@@ -27,8 +27,8 @@ NUM_LANES: Final = 2
 """Threads that restore a batch."""
 
 _SMALL_BYTES: Final = 128 << 10
-"""Smaller images are copied many at once: what they cost is Python, and a copy of each in place costs more of it than
-copying twice within the processor's cache."""
+"""Smaller images are copied many at once, on one thread: what they cost is Python, which a second thread would wait
+for, and which a copy of each in place costs more than copying twice within the processor's cache."""
 
 
 class MoveSteps:
@@ -94,7 +94,7 @@ class MoveSteps:
             ]
         pieces = list(_pieces(moves))
         is_alone = self._pace.is_alone
-        if len(pieces) == 1 or handle.capabilities.addressable or not is_alone:
+        if len(pieces) == 1 or is_small or handle.capabilities.addressable or not is_alone:
             restored = [self._restore_held(handle, piece, guard) for piece in pieces]
             return [result for results in restored for result in results]
         return self._restore_in_lanes(handle, pieces, guard)
