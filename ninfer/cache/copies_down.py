@@ -217,12 +217,10 @@ class CopiesDown:
         self._in_flight_bytes -= move.num_bytes
         self._offered.extend(self._deferred)
         self._deferred.clear()
-        if stored.is_gone:
-            pass  # its reserved replica went with it
-        elif move.status is MoveStatus.DONE:
-            self._store.commit_replica(stored, move.target)
-        else:
-            self._store.drop_replica(stored, move.target)
+        if not stored.is_gone:  # else its reserved replica went with it
+            is_done = move.status is MoveStatus.DONE
+            settle = self._store.commit_replica if is_done else self._store.drop_replica
+            settle(stored, move.target)
         is_tried_again = move.is_full and self._found_full(stored, move, done, may_retry=may_retry)
         self._store.release(stored, move.source)
         if done is not None and not is_tried_again:

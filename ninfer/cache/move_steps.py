@@ -93,8 +93,7 @@ class MoveSteps:
                 for move in moves
             ]
         pieces = list(_pieces(moves))
-        is_alone = self._pace.is_alone
-        if len(pieces) == 1 or is_small or handle.capabilities.addressable or not is_alone:
+        if len(pieces) == 1 or is_small or not self._pace.is_alone:
             restored = [self._restore_held(handle, piece, guard) for piece in pieces]
             return [result for results in restored for result in results]
         return self._restore_in_lanes(handle, pieces, guard)

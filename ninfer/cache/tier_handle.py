@@ -190,9 +190,8 @@ class TierHandle:
         failed = [result.message for result in results if result.status is ReadStatus.FAILED]
         self._note_failed("read_into", failed)
         statuses = [result.status for result in results]
-        if statuses.count(ReadStatus.READ) == len(statuses):
-            return results
-        self.usage()
+        if statuses.count(ReadStatus.READ) < len(statuses):
+            self.usage()
         return results
 
     def count_good(self, num_images: int, num_bytes: int) -> None:

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ninfer.kernels.compiled import delta as numbers
+from ninfer.kernels.compiled.call import Call
 from ninfer.kernels.compiled.compiler import Compiler
-from ninfer.kernels.compiled.header import OP_SIZE
+from ninfer.kernels.compiled.header import bits_of
 from ninfer.kernels.compiled.state_table import StateTable
 from ninfer.kernels.compiled.team import Team
 from ninfer.kernels.state_pool import StatePool
@@ -61,29 +61,19 @@ class DeltaLayer:
         num_heads, value_dim = len(tensors.decay_rate), len(tensors.norm)
         group = num_heads // key_heads
         self._width = num_heads * value_dim
-        self._team = team = team or Team.of_torch()
+        team = team or Team.of_torch()
         self._scratch = torch.empty(team.num_threads, 2 * key_dim + (group + 3) * value_dim + 1)
         constants = [
-            compiler.op(numbers.delta),
             *(key_heads, group, key_dim, value_dim, len(tensors.conv)),
             *(
                 tensor.data_ptr()
                 for tensor in (tensors.conv, tensors.decay_bias, tensors.decay_rate, tensors.norm)
             ),
-            int(np.float64(tensors.eps).view(np.int64)),
+            bits_of(tensors.eps),
         ]
-        self._op = np.zeros(OP_SIZE, np.int64)
-        self._op[: len(constants)] = constants
-        self._header = np.zeros(numbers.HEADER_SIZE, np.int64)
-        self._start = np.array(
-            [
-                *(team.thread_number, team.num_threads, team.barrier, 1),
-                *(self._op.ctypes.data, self._header.ctypes.data),
-            ],
-            np.int64,
+        self._call = Call(
+            numbers.delta, numbers.HEADER_SIZE, compiler=compiler, team=team, constants=constants
         )
-        self._start_address = self._start.ctypes.data
-        self._walk = compiler.walk()
 
     def __call__(
         self, projected: Tensor, table: StateTable, states: StatePool, layer: int
@@ -103,7 +93,7 @@ class DeltaLayer:
         """
         output = torch.empty(len(projected), self._width)
         recurrent, windows = states.recurrent(layer), states.windows(layer)
-        self._header[:] = (
+        self._call((
             projected.data_ptr(),
             projected.stride(0) * 4,
             output.data_ptr(),
@@ -115,6 +105,5 @@ class DeltaLayer:
             windows.data_ptr(),
             recurrent.stride(0) * 4,
             self._scratch.data_ptr(),
-        )
-        self._team.run(self._walk, self._start_address)
+        ))
         return output

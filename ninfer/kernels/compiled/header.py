@@ -9,6 +9,8 @@ buffer of its own.
 
 from typing import Final
 
+import numpy as np
+
 NUM_ROWS: Final = 0
 """Rows of the step."""
 KV: Final = 1
@@ -42,3 +44,8 @@ OP_SIZE: Final = 16
 """Numbers of one operation; the first is the address of its function."""
 WAITS: Final = OP_SIZE - 1
 """Place of a one where threads wait for each other after the operation, else zero."""
+
+
+def bits_of(number: float) -> int:
+    """Return what stands for a float among the numbers; `address.load_float` reads it."""
+    return int(np.float64(number).view(np.int64))

@@ -11,7 +11,15 @@ from torch import Tensor
 from ninfer.kernels.compiled.activation import activation
 from ninfer.kernels.compiled.attend import attend_of
 from ninfer.kernels.compiled.compiler import Compiler
-from ninfer.kernels.compiled.header import NUM_ROWS, OP_SIZE, PART_TOKENS, SCORES, SIZE, WAITS
+from ninfer.kernels.compiled.header import (
+    NUM_ROWS,
+    OP_SIZE,
+    PART_TOKENS,
+    SCORES,
+    SIZE,
+    WAITS,
+    bits_of,
+)
 from ninfer.kernels.compiled.heads import heads
 from ninfer.kernels.compiled.merge import merge
 from ninfer.kernels.compiled.norm import norm
@@ -108,7 +116,7 @@ class Program:
 
         Threads do not wait after the latter.
         """
-        numbers = [*self._rows(x), *self._rows(y), *self._keep(weight), x.shape[-1], _bits(eps)]
+        numbers = [*self._rows(x), *self._rows(y), *self._keep(weight), x.shape[-1], bits_of(eps)]
         self._add(norm, [*numbers, _own_bytes(y)], waits=not _own_bytes(y))
 
     def heads(
@@ -125,7 +133,7 @@ class Program:
         """
         weight = 0 if norm is None else self._keep(norm)[0]
         counts = [shapes.num_heads, shapes.num_kv_heads, shapes.head_dim, shapes.rotated_dim]
-        self._add(heads, [*self._rows(x), *counts, weight, _bits(eps), layer])
+        self._add(heads, [*self._rows(x), *counts, weight, bits_of(eps), layer])
 
     def attend(self, x: Tensor, shapes: HeadShapes, layer: int, scale: float, y: Tensor) -> None:
         """Attend, and put the result in every thread's own buffer.
@@ -139,7 +147,7 @@ class Program:
         """
         group = shapes.num_heads // shapes.num_kv_heads
         self._num_scores = max(self._num_scores, group * PART_TOKENS)
-        counts = [shapes.num_heads, shapes.num_kv_heads, layer, _bits(scale)]
+        counts = [shapes.num_heads, shapes.num_kv_heads, layer, bits_of(scale)]
         self._add(attend_of(shapes.head_dim, group), [*self._rows(x), *counts])
         numbers = [*self._rows(y), shapes.num_heads, shapes.head_dim, _own_bytes(y)]
         self._add(merge, numbers, waits=False)
@@ -210,7 +218,3 @@ class Program:
 def _own_bytes(rows: Tensor) -> int:
     """Return bytes from one thread's buffer to the next; 0 for one buffer."""
     return rows.stride(0) * rows.element_size() if rows.dim() > 2 else 0
-
-
-def _bits(number: float) -> int:
-    return int(np.float64(number).view(np.int64))

@@ -3,12 +3,12 @@
 Rows are computed alike whatever their number, so a row's bits do not depend on the rows beside it.
 """
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ninfer.kernels.compiled import activation_rows, norm_rows, rotation_rows
 from ninfer.kernels.compiled.compiler import Compiler
+from ninfer.kernels.compiled.header import bits_of
 from ninfer.kernels.compiled.row_call import RowCall
 from ninfer.kernels.compiled.team import Team
 from ninfer.kernels.silu_mul import silu_mul
@@ -56,7 +56,7 @@ class RowKernels:
         """
         num_rows, width = x.shape
         y = torch.empty(x.shape, dtype=dtype)
-        numbers = [num_rows, width, x.data_ptr(), 0, 0, weight.data_ptr(), _bits(eps)]
+        numbers = [num_rows, width, x.data_ptr(), 0, 0, weight.data_ptr(), bits_of(eps)]
         if added is not None:
             added = added.contiguous()
             numbers[3:5] = added.data_ptr(), added.itemsize
@@ -99,11 +99,7 @@ class RowKernels:
             *(heads.data_ptr(), heads.stride(0) * heads.itemsize),
             *(2 * rotation.shape[-1], rotation.data_ptr()),
             0 if weight is None else weight.data_ptr(),
-            _bits(eps),
+            bits_of(eps),
             scratch.data_ptr(),
         )
         self._rotation(heads.numel(), numbers)
-
-
-def _bits(value: float) -> int:
-    return int(np.float64(value).view(np.int64))

@@ -11,8 +11,9 @@ from numba.core.registry import cpu_target
 from torch import Tensor
 
 from ninfer.kernels.compiled import attend_tiles as numbers
+from ninfer.kernels.compiled.call import Call
 from ninfer.kernels.compiled.compiler import Compiler
-from ninfer.kernels.compiled.header import OP_SIZE
+from ninfer.kernels.compiled.header import bits_of
 from ninfer.kernels.compiled.team import Team
 from ninfer.kernels.kv_pool import KvLayout, KvPool
 from ninfer.kernels.segment import Segment
@@ -39,22 +40,14 @@ class TileAttention:
             Exception: numba cannot compile; of any type.
         """
         self._team = team or Team.of_torch()
-        self._op = np.zeros(OP_SIZE, np.int64)
-        self._op[0] = compiler.op(numbers.attend_tiles)
+        self._call = Call(
+            numbers.attend_tiles, numbers.HEADER_SIZE, compiler=compiler, team=self._team
+        )
         # Palette 1: eight tiles of 16 rows and 64 bytes.
         self._config = np.zeros(64, np.uint8)
         self._config[0] = 1
         self._config[16:32:2] = 64
         self._config[48:56] = 16
-        self._header = np.zeros(numbers.HEADER_SIZE, np.int64)
-        self._start = np.array(
-            [
-                *(self._team.thread_number, self._team.num_threads, self._team.barrier, 1),
-                *(self._op.ctypes.data, self._header.ctypes.data),
-            ],
-            np.int64,
-        )
-        self._walk = compiler.walk()
 
     def takes(self, num_rows: int, layout: KvLayout) -> bool:
         """See `paged_attention.SegmentKernel`."""
@@ -73,19 +66,18 @@ class TileAttention:
         output = torch.empty(num_rows, num_heads * head_dim, dtype=torch.bfloat16)
         own = numbers.scratch_bytes(head_dim, num_heads // layout.num_kv_heads)
         scratch = torch.empty(self._team.num_threads, own, dtype=torch.uint8)
-        self._header[:] = (
+        self._call((
             *(queries.data_ptr(), queries.stride(0) * 2),
             *(num_rows, segment.position_start, segment.context_start),
             *(num_heads, layout.num_kv_heads, head_dim),
             *(pool.kv[layer, 0].data_ptr(), pool.kv[layer, 1].data_ptr()),
             pages.ctypes.data,
             output.data_ptr(),
-            int(np.float64(scale).view(np.int64)),
+            bits_of(scale),
             *(scratch.data_ptr(), own),
             self._config.ctypes.data,
             0,
-        )
-        self._team.run(self._walk, self._start.ctypes.data)
+        ))
         return output
 
 
