@@ -55,9 +55,12 @@ class PolicyContext:
     prefill_seconds_per_token_squared: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, unsafe_hash=True)
 class ImageFacts:
     """One stored object (page or state image) as a policy sees it.
+
+    Nobody changes one. Not frozen, for a plan makes one for every page it may give up, and that would triple what it
+    costs to make.
 
     Attributes:
         kind: page or state.
@@ -108,9 +111,9 @@ class TransferCost:
     num_images: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, unsafe_hash=True)
 class Degraded:
-    """Something that an outcome makes worse.
+    """Something that an outcome makes worse. Like `ImageFacts`, not frozen and never changed.
 
     Attributes:
         facts: the object.

@@ -9,8 +9,8 @@ and the plan is made again when it is done.
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from ninfer.api import Degraded, ImageFacts, ImageKind
 from ninfer.cache.node import DEVICE, PageNode, StoredObject
@@ -24,9 +24,8 @@ MAX_REFUSED: Final = 64
 """Replicas in a row that may turn out to be needed before the search for room on a tier is given up."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Victim:
-    """One replica to give up.
+class Victim(NamedTuple):
+    """One replica to give up. A tuple, for a plan has one for every page it frees.
 
     Attributes:
         stored: whose.
@@ -227,9 +226,10 @@ class Evictor:
             if replica is not None and not replica.leases:
                 replica.is_leaving = True
                 leaving.append(victim)
-        for victim in leaving:
-            if not victim.stored.is_gone:
-                self._store.drop_replica(victim.stored, victim.tier)
+        with self._store.pages.together():
+            for victim in leaving:
+                if not victim.stored.is_gone:
+                    self._store.drop_replica(victim.stored, victim.tier)
 
 
 class _Rooms:
@@ -313,7 +313,7 @@ class _Rooms:
             self._free[tier - 1] += num_bytes
             self._write_bytes[tier - 1] -= num_bytes
             target = self._evictor.target_below(victim.stored, tier, self)
-            self._plan.victims[at] = replace(victim, target=target)
+            self._plan.victims[at] = victim._replace(target=target)
             return True
         return False
 

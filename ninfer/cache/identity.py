@@ -2,6 +2,8 @@
 
 import hashlib
 import struct
+import sys
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -13,6 +15,7 @@ from ninfer.core.step import PAGE_SIZE_TOKENS
 
 TOKEN_BYTES: Final = 4
 PAGE_TOKEN_BYTES: Final = PAGE_SIZE_TOKENS * TOKEN_BYTES
+_UINT32: Final = next(code for code in "IL" if array(code).itemsize == TOKEN_BYTES)
 _HEADER_BEGIN: Final = struct.Struct("<4sHBxI")
 """Magic, length of the domain, kind, position: what names the content. Behind it uses, times and deadlines, then again names."""
 _HEADER: Final = struct.Struct("<4sHBxIIddddI32s32s")
@@ -31,7 +34,10 @@ def sha256(content: bytes) -> bytes:
 
 def encode_tokens(token_ids: Sequence[int]) -> bytes:
     """Return token ids as big-endian 32-bit integers, so that byte order is token order."""
-    return np.asarray(token_ids, dtype=">u4").tobytes()
+    encoded = array(_UINT32, token_ids)
+    if sys.byteorder == "little":
+        encoded.byteswap()
+    return encoded.tobytes()
 
 
 def decode_tokens(encoded: bytes) -> list[int]:
@@ -62,9 +68,11 @@ def domain_key(*, salt: str, adapter: str = "", media_digests: Sequence[bytes] =
     return b"".join(kind + struct.pack("<I", len(part)) + part for kind, part in parts if part)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ImageHeader:
     """What is stored beside an image so that a restart can rebuild the tree and a reader can compare.
+
+    Nobody changes one. Not frozen, for one is made for every image that moves.
 
     Attributes:
         kind: page or state.

@@ -20,18 +20,7 @@ class Names:
 
     def digest_of(self, node: PageNode) -> bytes:
         """Return the digest of a node's exact path (32 bytes), made once."""
-        missing: list[PageNode] = []
-        at: PageNode | None = node
-        while at is not None and at.digest is None:
-            missing.append(at)
-            at = at.parent
-        for member in reversed(missing):
-            if member.parent is None:
-                member.digest = self._digest(b"domain" + member.domain)
-            else:
-                above = member.parent.digest or b""
-                member.digest = self._digest(b"page" + above + member.tokens)
-        return node.digest or b""
+        return self.page_key_of(node).digest
 
     def key_of(self, stored: StoredObject) -> ImageKey:
         """Return the name of an object on lower tiers."""
@@ -39,8 +28,22 @@ class Names:
         return self.page_key_of(node) if stored is node else self.state_key_of(node)
 
     def page_key_of(self, node: PageNode) -> ImageKey:
-        """Return the name of a page."""
-        return ImageKey(digest=self.digest_of(node), kind=ImageKind.PAGE)
+        """Return the name of a page, made once."""
+        key = node.key
+        return key if key is not None else self._make_key(node)
+
+    def _make_key(self, node: PageNode) -> ImageKey:
+        """Name a node, and those before it that have no name yet."""
+        missing = [node]
+        while (parent := missing[-1].parent) is not None and parent.key is None:
+            missing.append(parent)
+        while missing:
+            member = missing.pop()
+            above = member.parent.key if member.parent is not None else None
+            begin = b"page" + above.digest if above is not None else b"domain" + member.domain
+            digest = self._digest(begin + member.tokens)
+            member.key = ImageKey(digest=digest, kind=ImageKind.PAGE)
+        return self.page_key_of(node)
 
     def state_key_of(self, node: PageNode) -> ImageKey:
         """Return the name of the state at the end of a page, whether there is one or not."""

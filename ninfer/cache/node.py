@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from ninfer.api import ImageKind
+from ninfer.api import ImageKey, ImageKind
 from ninfer.cache.identity import PAGE_TOKEN_BYTES, TOKEN_BYTES
 
 DEVICE = 0
@@ -126,7 +126,7 @@ class PageNode(StoredObject):
         image: state image at its end.
         child_replicas: by tier, how many children and tails have a replica there.
         live_images: state images at its end or further down.
-        digest: name for lower tiers, made when first needed.
+        key: name for lower tiers, made when first needed.
         domain: key of the domain.
         is_endpoint: a request ended here.
     """
@@ -134,11 +134,11 @@ class PageNode(StoredObject):
     __slots__ = (
         "child_replicas",
         "children",
-        "digest",
         "domain",
         "end_tokens",
         "image",
         "is_endpoint",
+        "key",
         "live_images",
         "parent",
         "tails",
@@ -166,7 +166,7 @@ class PageNode(StoredObject):
         self.image: StateImage | None = None
         self.child_replicas = [0] * num_tiers
         self.live_images = 0
-        self.digest: bytes | None = None
+        self.key: ImageKey | None = None
         self.domain: bytes = parent.domain if parent else b""
         self.is_endpoint = False
 

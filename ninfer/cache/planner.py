@@ -4,13 +4,15 @@ Cost: the direct path walks the prompt's pages once. Under pressure a handful of
 as pages are missing, a logarithm of the number of stored objects per victim.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ninfer.api import (
     CheckpointMatcher,
     Degraded,
+    ImageKind,
     Match,
     OutcomeFacts,
     PlacementPolicy,
@@ -226,33 +228,41 @@ class Planner:
             self._store.values.offer(stored, tier)
 
     def _facts(self, need: Need, layout: Outcome, eviction: EvictionPlan) -> OutcomeFacts:
-        moved: dict[tuple[int, int], list[int]] = {}
-        point = layout.point
+        point, stalled = layout.point, self._store.stalled
         read: list[StoredObject] = [*layout.restores]
         read += [extra for extra in (point.partial, point.image) if extra is not None]
-        for stored in read:
-            tier = stored.fastest_tier(self._store.stalled) or DEVICE
-            if tier != DEVICE:
-                moved.setdefault((tier, DEVICE), []).append(self._store.payload_bytes(stored))
-        for victim in eviction.victims:
-            if victim.target is not None:
-                way = (victim.tier, victim.target)
-                moved.setdefault(way, []).append(self._store.payload_bytes(victim.stored))
+        moved = Counter(
+            (stored.fastest_tier(stalled) or DEVICE, DEVICE, stored.kind) for stored in read
+        )
+        moved.update(
+            (victim.tier, victim.target, victim.stored.kind)
+            for victim in eviction.victims
+            if victim.target is not None
+        )
         return OutcomeFacts(
             resume_tokens=point.position_tokens,
             prefill_tokens=need.num_prompt_tokens - point.position_tokens,
-            transfers=[
-                TransferCost(
-                    source_index=source,
-                    target_index=target,
-                    num_bytes=sum(sizes),
-                    num_images=len(sizes),
-                )
-                for (source, target), sizes in sorted(moved.items())
-            ],
+            transfers=self._costs(moved),
             copy_bytes=self._page_bytes if point.partial_tokens else 0,
             degraded=self._degraded_by(eviction),
         )
+
+    def _costs(self, moved: Mapping[tuple[int, int, ImageKind], int]) -> list[TransferCost]:
+        """Return what goes each way, given how many images of a kind do."""
+        layout = self._store.layout
+        costs: dict[tuple[int, int], TransferCost] = {}
+        for (source, target, kind), num_images in sorted(moved.items()):
+            is_page = kind is ImageKind.PAGE
+            num_bytes = layout.page_image_bytes if is_page else layout.state_image_bytes
+            before = costs.get((source, target))
+            if source != target:
+                costs[source, target] = TransferCost(
+                    source_index=source,
+                    target_index=target,
+                    num_bytes=num_bytes * num_images + (before.num_bytes if before else 0),
+                    num_images=num_images + (before.num_images if before else 0),
+                )
+        return list(costs.values())
 
     def _degraded_by(self, eviction: EvictionPlan) -> list[Degraded]:
         if eviction.degraded is None:
@@ -262,15 +272,13 @@ class Planner:
         return eviction.degraded
 
     def _degraded(self, victim: Victim) -> Degraded:
-        left = [
-            tier
-            for tier, replica in enumerate(victim.stored.replicas)
-            if tier != victim.tier and replica is not None and replica.is_valid
-        ]
-        if victim.target is not None:
-            left.append(victim.target)
-        facts = victim.facts or self._store.values.facts_of(victim.stored, victim.tier)
-        return Degraded(facts=facts, target_index=min(left) if left else None)
+        stored, gone, left = victim.stored, victim.tier, victim.target
+        for tier, replica in enumerate(stored.replicas):
+            if tier != gone and replica is not None and replica.is_valid:
+                left = tier if left is None else min(left, tier)
+                break
+        facts = victim.facts or self._store.values.facts_of(stored, gone)
+        return Degraded(facts=facts, target_index=left)
 
 
 def _gives_up(eviction: EvictionPlan, point: ResumePoint) -> bool:

@@ -30,6 +30,9 @@ class PolicyHandle(PlacementPolicy):
         self._policy = policy
         self._fallback = fallback
         self._guard = guard
+        # Most policies learn nothing from it, and it is told for every victim.
+        kinds = (type(policy), type(fallback))
+        self._learns_evicted = any(k.evicted is not PlacementPolicy.evicted for k in kinds)
 
     @override
     def keep_value(self, facts: ImageFacts) -> float:
@@ -64,7 +67,8 @@ class PolicyHandle(PlacementPolicy):
 
     @override
     def evicted(self, value: float) -> None:
-        self._guard.ask("evicted", self._policy.evicted, self._fallback.evicted, value)
+        if self._learns_evicted:
+            self._guard.ask("evicted", self._policy.evicted, self._fallback.evicted, value)
 
     @override
     def observe_transfer(self, observed: TransferObserved) -> None:

@@ -133,6 +133,8 @@ class Prefix:
         return points
 
     def _stateful_points(self, depth: int, parent: PageNode) -> list[ResumePoint]:
+        if parent.image is None and parent.tails is None:
+            return []
         points = []
         if depth and self._is_complete(parent.image):
             points.append(self._point(depth, image=parent.image))

@@ -5,11 +5,14 @@ pages of victims that are still being copied down pass to it the moment they are
 lost, all of it is given back and the request is planned again; what was restored by then stays on the device.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 from ninfer.api.errors import InvariantBroken
 from ninfer.cache.copies_down import CopiesDown
 from ninfer.cache.eviction import Evictor, Victim
 from ninfer.cache.lane_context import ContextStatus, LaneContext
-from ninfer.cache.node import DEVICE, PageNode, StoredObject
+from ninfer.cache.node import DEVICE, PageNode, StateImage, StoredObject
 from ninfer.cache.page_pool import to_runs
 from ninfer.cache.resume import Prefix
 from ninfer.cache.store import ContextStore
@@ -133,27 +136,31 @@ class Sealer:
         """Return the moves that bring to the device what is not there yet."""
         outcome = context.outcome
         sources = {id(stored): tier for stored, tier in reversed(context.leases)}
-        moves = []
+        moves, on_end = [], partial(self._restored, context)
         for node in outcome.restores:
             page = context.pages[len(context.path)]
             context.owned.remove(page)
             self._store.device_pending(node, page)
             self._store.lease(node, DEVICE)
             context.path.append(node)
-            moves.append(self._move_to_device(context, node, sources[id(node)], page))
+            moves.append(self._move_to_device(node, sources[id(node)], page, on_end))
         point = outcome.point
         slot = context.state_slot if context.state_slot is not None else -1
         if point.partial is not None and sources[id(point.partial)] != DEVICE:
             page = context.pages[point.num_pages]
             source = sources[id(point.partial)]
-            moves.append(self._move_to_device(context, point.partial, source, page))
+            moves.append(self._move_to_device(point.partial, source, page, on_end))
         if point.image is not None and sources[id(point.image)] != DEVICE:
             source = sources[id(point.image)]
-            moves.append(self._move_to_device(context, point.image, source, slot))
+            moves.append(self._move_to_device(point.image, source, slot, on_end))
         return moves
 
     def _move_to_device(
-        self, context: LaneContext, stored: StoredObject, source: int, location: int
+        self,
+        stored: StoredObject,
+        source: int,
+        location: int,
+        on_end: Callable[[Move], None],
     ) -> Move:
         return Move(
             key=self._store.names.key_of(stored),
@@ -162,7 +169,8 @@ class Sealer:
             source=source,
             target=DEVICE,
             location=location,
-            tag=lambda move: self._restored(context, stored, move),
+            tag=on_end,
+            subject=stored,
         )
 
     def _start(self, context: LaneContext, moves: list[Move]) -> None:
@@ -171,7 +179,9 @@ class Sealer:
             same = [move for move in moves if move.source == source]
             context.batches.extend(self._transfers.start(same))
 
-    def _restored(self, context: LaneContext, stored: StoredObject, move: Move) -> None:
+    def _restored(self, context: LaneContext, move: Move) -> None:
+        stored = move.subject
+        assert isinstance(stored, PageNode | StateImage)  # noqa: S101 - what `_restores` began
         context.num_waiting -= 1
         is_done = move.status is MoveStatus.DONE
         pending = stored.replicas[DEVICE]

@@ -241,8 +241,7 @@ class ContextStore:
 
     def revalue(self, stored: StoredObject) -> None:
         """Put all replicas of an object into the victim orders with their present values."""
-        for tier in range(self.num_tiers):
-            self.values.offer(stored, tier)
+        self.values.offer_all(stored)
 
     def lease(self, stored: StoredObject, tier: int) -> Replica:
         """Keep a replica from being evicted until `release`.

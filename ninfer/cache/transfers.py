@@ -61,7 +61,8 @@ class Move:
         source: tier index.
         target: tier index.
         location: page id or slot on the device end, -1 if neither end is the device.
-        tag: whatever the caller wants back.
+        tag: whatever the caller wants back; if it can be called, it is told when the move ended.
+        subject: what the image belongs to, for whoever `tag` is.
         status: set by the worker.
         seconds: time the batch took, shared by its moves.
         message: what went wrong.
@@ -75,6 +76,7 @@ class Move:
     target: int
     location: int
     tag: object = None
+    subject: object = None
     status: MoveStatus = MoveStatus.GIVEN_UP
     seconds: float = 0.0
     message: str = ""

@@ -4,7 +4,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ninfer.api import ImageFacts, ImageKind
-from ninfer.cache.node import DEVICE, PageNode, StateImage, StoredObject, is_protected, page_of
+from ninfer.cache.node import (
+    DEVICE,
+    PageNode,
+    Replica,
+    StateImage,
+    StoredObject,
+    is_protected,
+    page_of,
+)
 from ninfer.cache.retention import outranking
 from ninfer.cache.victims import VictimHeap
 from ninfer.core.step import DeviceLayout
@@ -56,8 +64,20 @@ class Valuation:
         """Put a replica into the victim order with its present value, if it may be given up."""
         replica = stored.replicas[tier]
         if replica is not None and is_evictable(stored, tier):
-            value = self.value_of(stored, tier)
-            self.order_of(stored.kind, tier).push(stored, replica, value)
+            self._push(stored, tier, replica)
+
+    def offer_all(self, stored: StoredObject) -> None:
+        """Do what `offer` does for the replicas on all tiers; nearly always none of them may be given up."""
+        covered = stored.child_replicas if isinstance(stored, PageNode) else None
+        for tier, replica in enumerate(stored.replicas):
+            if replica is None or replica.leases or replica.is_leaving or not replica.is_valid:
+                continue
+            if covered is None or not covered[tier]:
+                self._push(stored, tier, replica)
+
+    def _push(self, stored: StoredObject, tier: int, replica: Replica) -> None:
+        value = self.value_of(stored, tier)
+        self.order_of(stored.kind, tier).push(stored, replica, value)
 
     def value_of(self, stored: StoredObject, tier: int) -> float:
         """Return the policy's value of a replica, above all others if it is protected."""
@@ -70,23 +90,24 @@ class Valuation:
 
     def facts_of(self, stored: StoredObject, tier: int) -> ImageFacts:
         """Describe a replica, present or planned, to the policy."""
-        replicas = stored.replicas
-        replica = replicas[tier]
         if isinstance(stored, StateImage):
-            node, plain_bytes = stored.node, self._state_bytes
+            node, num_bytes = stored.node, self._state_bytes
             lost_tokens = _tokens_since_image(node)
             is_rung = stored.is_rung and stored.num_uses == 1
+            is_reachable = not stored.is_superseded
         else:
-            node, plain_bytes = page_of(stored), self._page_bytes
+            node, num_bytes = page_of(stored), self._page_bytes
             # A state is worth nothing without the page at whose end it is, however few tokens that has.
-            has_image = node.image is not None
-            lost_tokens = _tokens_since_image(node) if has_image else node.num_tokens
+            lost_tokens = node.num_tokens if node.image is None else _tokens_since_image(node)
             is_rung = False
-        on_device = replicas[DEVICE]
+            is_reachable = self._is_page_reachable(node)
+        replica = stored.replicas[tier]
+        if replica is not None and replica.num_bytes:
+            num_bytes = replica.num_bytes
         return ImageFacts(
             kind=stored.kind,
             tier_index=tier,
-            num_bytes=(replica.num_bytes if replica is not None else 0) or plain_bytes,
+            num_bytes=num_bytes,
             position_tokens=node.end_tokens,
             lost_tokens=lost_tokens,
             num_uses=stored.num_uses,
@@ -94,8 +115,8 @@ class Valuation:
             last_use_s=stored.last_use_s,
             last_use_index=stored.last_use_index,
             has_lower_replica=stored.has_valid_below(tier),
-            is_reachable=self.is_reachable(stored),
-            has_device_replica=tier != DEVICE and on_device is not None and on_device.is_valid,
+            is_reachable=is_reachable,
+            has_device_replica=tier != DEVICE and stored.valid_on(DEVICE) is not None,
             is_rung=is_rung,
         )
 
@@ -158,10 +179,12 @@ class Valuation:
         """Tell whether a resume point needs an object; what none needs is worth nothing."""
         if isinstance(stored, StateImage):
             return not stored.is_superseded
-        node = page_of(stored)
-        if node.is_tail and node.image is not None:
+        return self._is_page_reachable(page_of(stored))
+
+    def _is_page_reachable(self, node: PageNode) -> bool:
+        if node.image is not None and node.is_tail:
             return not node.image.is_superseded
-        return not self._has_state or node.live_images > 0
+        return node.live_images > 0 or not self._has_state
 
 
 def _tokens_since_image(node: PageNode) -> int:

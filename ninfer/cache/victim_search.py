@@ -1,8 +1,8 @@
 """One walk through an order of victims, as a plan takes them. Decides nothing and changes nothing."""
 
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
+from typing import NamedTuple
 
 from ninfer.api import ImageFacts
 from ninfer.cache.node import PageNode, StoredObject
@@ -10,8 +10,7 @@ from ninfer.cache.store import ContextStore
 from ninfer.cache.victims import Entry, VictimHeap
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """A replica that may be given up.
 
     Attributes:

@@ -177,6 +177,11 @@ class Estimates:
         """Tell whether a token costs more the deeper it lies."""
         return self._per_token_squared_s > 0.0
 
+    @property
+    def token_s(self) -> float:
+        """Return the time of one token at the start of a prompt."""
+        return self._per_token_s
+
     def prefill_s(self, start_tokens: int, num_tokens: int) -> float:
         """Return the time to prefill tokens [start, start + num)."""
         start_tokens = max(start_tokens, 0)

@@ -4,6 +4,7 @@ import hashlib
 import logging
 import math
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -98,12 +99,13 @@ class CostModelPolicy(PlacementPolicy):
             mean_gap_s = max(facts.last_use_s - facts.created_s, 0.0) / (uses - 1)
             recent_uses = self._recent_uses(uses, mean_gap_s)
             longest_s = config.grace_s + config.gaps * mean_gap_s
-        reference = max(facts.num_bytes, 1) * self._estimates.prefill_s(0, 1) * depth
+        reference = (facts.num_bytes or 1) * self._estimates.token_s * depth
         worth = recent_uses * seconds * self._bytes_per_token / reference
         bonus_s = config.half_life_s * math.log2(worth)
         if depth > 1.0:
             bonus_s += config.depth_half_life_s * math.log2(depth)
-        bonus_s = min(bonus_s, longest_s)
+        if longest_s < bonus_s:
+            bonus_s = longest_s
         return facts.last_use_s + bonus_s + facts.last_use_index * _EXACT_RECENCY
 
     def _recent_uses(self, uses: int, mean_gap_s: float) -> float:
@@ -145,7 +147,7 @@ class CostModelPolicy(PlacementPolicy):
         )
         computing = self._estimates.prefill_s(outcome.resume_tokens, outcome.prefill_tokens)
         copying = outcome.copy_bytes / _DEVICE_COPY_BYTES_PER_S
-        return moving + computing + copying + sum(map(self._expected_loss_s, outcome.degraded))
+        return moving + computing + copying + self._expected_loss_s(outcome.degraded)
 
     @override
     def wants_copy(self, facts: ImageFacts, target_index: int) -> bool:
@@ -203,26 +205,45 @@ class CostModelPolicy(PlacementPolicy):
         """
         num_tokens = facts.lost_tokens
         if facts.kind is ImageKind.PAGE:
-            num_tokens = min(num_tokens, facts.num_bytes // self._bytes_per_token)
-        return max(num_tokens, 1)
+            own = facts.num_bytes // self._bytes_per_token
+            if own < num_tokens:
+                num_tokens = own
+        return num_tokens if num_tokens > 1 else 1
 
     def _seconds_lost(self, facts: ImageFacts, remaining_tier: int | None) -> float:
         """Return the seconds that the next use takes longer when only the replica on `remaining_tier` is left."""
-        now_s = facts.num_bytes * self._estimates.per_byte_s(facts.tier_index, 0)
+        num_bytes, estimates = facts.num_bytes, self._estimates
         later_s = self._recompute_s(facts)
         if remaining_tier is not None:
-            later_s = min(later_s, facts.num_bytes * self._estimates.per_byte_s(remaining_tier, 0))
-        return max(later_s - now_s, 0.0)
+            restore_s = num_bytes * estimates.per_byte_s(remaining_tier, 0)
+            if restore_s < later_s:
+                later_s = restore_s
+        if facts.tier_index:
+            later_s -= num_bytes * estimates.per_byte_s(facts.tier_index, 0)
+        return later_s if later_s > 0.0 else 0.0
 
-    def _expected_loss_s(self, degraded: Degraded) -> float:
-        facts = degraded.facts
-        if not facts.is_reachable:
-            return 0.0
+    def _expected_loss_s(self, degraded: Sequence[Degraded]) -> float:
+        """Return the seconds that later uses of what is degraded are expected to take longer."""
+        # Pages of one path were nearly always used together.
+        known: dict[tuple[int, float, bool], float] = {}
+        total_s = 0.0
+        for each in degraded:
+            facts = each.facts
+            if not facts.is_reachable:
+                continue
+            uses = (facts.num_uses, facts.last_use_s, facts.is_rung)
+            probability = known.get(uses)
+            if probability is None:
+                probability = known[uses] = self._probability(facts)
+            total_s += probability * self._seconds_lost(facts, each.target_index)
+        return total_s
+
+    def _probability(self, facts: ImageFacts) -> float:
+        """Return how likely an object is used again."""
         idle_s = max(self._now_s - facts.last_use_s, 0.0)
         never_again = (1 - self._config.return_probability) ** max(facts.num_uses, 1)
         odds = _RUNG_ODDS if facts.is_rung else 1.0
-        probability = odds * (1 - never_again) * 2 ** (-idle_s / self._config.half_life_s)
-        return probability * self._seconds_lost(facts, degraded.target_index)
+        return odds * (1 - never_again) * 2 ** (-idle_s / self._config.half_life_s)
 
 
 def _measured_prefill(context: PolicyContext, config: CostModelConfig) -> PrefillSpeed | None:
