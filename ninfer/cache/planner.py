@@ -232,10 +232,11 @@ class Planner:
         read: list[StoredObject] = [*layout.restores]
         read += [extra for extra in (point.partial, point.image) if extra is not None]
         moved = Counter(
-            (stored.fastest_tier(stalled) or DEVICE, DEVICE, stored.kind) for stored in read
+            (stored.fastest_tier(stalled) or DEVICE, DEVICE, stored.kind is ImageKind.PAGE)
+            for stored in read
         )
         moved.update(
-            (victim.tier, victim.target, victim.stored.kind)
+            (victim.tier, victim.target, victim.stored.kind is ImageKind.PAGE)
             for victim in eviction.victims
             if victim.target is not None
         )
@@ -247,12 +248,11 @@ class Planner:
             degraded=self._degraded_by(eviction),
         )
 
-    def _costs(self, moved: Mapping[tuple[int, int, ImageKind], int]) -> list[TransferCost]:
-        """Return what goes each way, given how many images of a kind do."""
+    def _costs(self, moved: Mapping[tuple[int, int, bool], int]) -> list[TransferCost]:
+        """Return what goes each way, given how many pages and states do: (source, target, whether it is a page)."""
         layout = self._store.layout
         costs: dict[tuple[int, int], TransferCost] = {}
-        for (source, target, kind), num_images in sorted(moved.items()):
-            is_page = kind is ImageKind.PAGE
+        for (source, target, is_page), num_images in sorted(moved.items()):
             num_bytes = layout.page_image_bytes if is_page else layout.state_image_bytes
             before = costs.get((source, target))
             if source != target:

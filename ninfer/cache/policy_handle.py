@@ -30,9 +30,10 @@ class PolicyHandle(PlacementPolicy):
         self._policy = policy
         self._fallback = fallback
         self._guard = guard
-        # Most policies learn nothing from it, and it is told for every victim.
-        kinds = (type(policy), type(fallback))
-        self._learns_evicted = any(k.evicted is not PlacementPolicy.evicted for k in kinds)
+        # Most policies learn nothing from it, and it would be told for every victim.
+        unused = PlacementPolicy.evicted
+        asked = (getattr(each.evicted, "__func__", None) for each in (policy, fallback))
+        self._learns_evicted = any(function is not unused for function in asked)
 
     @override
     def keep_value(self, facts: ImageFacts) -> float:

@@ -38,6 +38,7 @@ class VictimSearch:
         self._store = store
         self._order = order
         self._tier = tier
+        self._head: Entry | None = None
         self._popped: list[Entry] = []
         self._uncovered: list[tuple[float, int, StoredObject, ImageFacts]] = []
         self._removed: dict[int, int] = {}
@@ -45,33 +46,33 @@ class VictimSearch:
 
     def take(self) -> Found | None:
         """Return the next one, None if there is none; `give_up` it, or it stays."""
-        entry = self._order.pop()
-        if entry is not None and self._uncovered and self._uncovered[0][0] < entry[0]:
-            self._order.put_back(entry)
-            entry = None
-        if entry is not None:
-            self._popped.append(entry)
-            return Found(entry[0], entry[2], None)
-        if not self._uncovered:
+        head = self._head = self._head or self._order.pop()
+        if self._uncovered and (head is None or self._uncovered[0][0] < head[0]):
+            value, _, stored, facts = heappop(self._uncovered)
+            return Found(value, stored, facts)
+        if head is None:
             return None
-        value, _, stored, facts = heappop(self._uncovered)
-        return Found(value, stored, facts)
+        self._popped.append(head)
+        self._head = None
+        return Found(head[0], head[2], None)
 
     def give_up(self, stored: StoredObject) -> None:
         """What was taken goes: what it covered may go next."""
         if not isinstance(stored, PageNode) or stored.parent is None or stored.parent.is_root:
             return
-        parent = stored.parent
-        removed = self._removed[id(parent)] = self._removed.get(id(parent), 0) + 1
-        replica = parent.replicas[self._tier]
-        if replica is None or replica.leases or not replica.is_valid:
+        parent, tier = stored.parent, self._tier
+        replica = parent.replicas[tier]
+        num_covering = parent.child_replicas[tier]
+        if num_covering > 1:
+            removed = self._removed[id(parent)] = self._removed.get(id(parent), 0) + 1
+            num_covering -= removed - 1
+        if num_covering > 1 or replica is None or replica.leases or not replica.is_valid:
             return
-        if parent.child_replicas[self._tier] == removed:
-            facts = self._store.values.facts_of(parent, self._tier)
-            value = self._store.values.value_by(parent, facts)
-            heappush(self._uncovered, (value, next(self._numbers), parent, facts))
+        facts = self._store.values.facts_of(parent, tier)
+        value = self._store.values.value_by(parent, facts)
+        heappush(self._uncovered, (value, next(self._numbers), parent, facts))
 
     def end(self) -> None:
         """Put everything back: the plan may not be carried out."""
-        for entry in self._popped:
+        for entry in self._popped if self._head is None else (*self._popped, self._head):
             self._order.put_back(entry)
