@@ -60,7 +60,7 @@ class EngineSection(Section):
     max_concurrency: PositiveCount = 4
     """Requests that run at the same time (lanes). Unit: requests."""
     prefill_chunk_tokens: PositiveCount | Literal["auto"] = "auto"
-    """Prompt tokens computed in one step while no other request runs. Unit: tokens; "auto" is 512, or up to 2048 if they take a tenth of a second."""
+    """Prompt tokens computed in one step while no other request runs. Unit: tokens; "auto" is 512, or up to 4096 if they take a tenth of a second."""
     prefill_chunk_tokens_shared: PositiveCount = 128
     """Prompt tokens computed in one step while other requests generate. Unit: tokens."""
     max_queue: PositiveCount = 256

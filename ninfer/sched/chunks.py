@@ -10,7 +10,7 @@ from ninfer.sched.ladder import rungs_from_end, rungs_from_start
 from ninfer.sched.lane import Lane
 
 MIN_AUTO_TOKENS: Final = 512
-MAX_AUTO_TOKENS: Final = 2048
+MAX_AUTO_TOKENS: Final = 4096
 """Longer chunks gain nothing more: what a call of an operator costs has vanished."""
 AUTO_S: Final = 0.1
 """Another request, or the end of this one, waits so long for a chunk of more than the least size."""

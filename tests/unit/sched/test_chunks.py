@@ -91,4 +91,4 @@ def test_a_resumed_prompt_is_split_where_a_cold_one_is():
 
 def test_a_fast_model_gets_larger_chunks():
     sizes = {speed: auto_chunk_tokens(speed) for speed in (10.0, 9_000.0, 12_000.0, 30_000.0, 1e9)}
-    assert list(sizes.values()) == [512, 512, 1024, 2048, 2048]
+    assert list(sizes.values()) == [512, 512, 1024, 2048, 4096]
