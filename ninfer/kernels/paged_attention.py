@@ -50,27 +50,25 @@ class AttentionPlan(Protocol):
         ...
 
 
-class SegmentKernel(Protocol):
-    """Attends the rows of one segment, in place of the flash kernel."""
+SegmentAttention = Callable[[int, Tensor], Tensor]
+"""Attends the rows of one segment in one layer of the pool: from `[num_rows, num_heads, head_dim]`, pool dtype, strided, to
+`[num_rows, num_heads * head_dim]`, new. The KV of everything that the rows look at is in the pool, their own included."""
 
-    def takes(self, num_rows: int, layout: KvLayout) -> bool:
-        """Whether it can do a segment of so many rows and is faster."""
+
+class SegmentKernel(Protocol):
+    """Attends the rows of segments, in place of the flash kernel."""
+
+    def takes(self, layout: KvLayout) -> bool:
+        """Whether it can read a pool, and is faster."""
         ...
 
-    def __call__(
-        self, pool: KvPool, layer: int, segment: Segment, queries: Tensor, scale: float
-    ) -> Tensor:
-        """Attend.
+    def prepared(self, pool: KvPool, segment: Segment, scale: float) -> SegmentAttention:
+        """Work out once per step what all layers need.
 
         Args:
-            pool: has the KV of everything that the rows look at, their own included.
-            layer: of the pool.
-            segment: where the rows are.
-            queries: `[num_rows, num_heads, head_dim]` of the segment, pool dtype, strided.
+            pool: of the step, one that it takes.
+            segment: its pages stay where they are while the step runs.
             scale: of the scores.
-
-        Returns:
-            `[num_rows, num_heads * head_dim]`, pool dtype, new.
         """
         ...
 
@@ -90,7 +88,7 @@ def plan_attention(
         segments: cover all rows of the batch in order without gaps.
         num_heads: query heads; a multiple of the pool's KV heads.
         scale: factor of the scores, usually head_dim ** -0.5.
-        kernel: for segments that it takes, on a CPU.
+        kernel: in place of torch's, where it takes the pool.
 
     Returns:
         The flash plan on a CPU, the torch reference elsewhere.
@@ -131,22 +129,25 @@ class CpuAttention:
     ) -> None:
         """See `plan_attention`."""
         self._pool = pool
-        self._segments = tuple(segments)
         self._num_heads = num_heads
         self._kv_heads = pool.layout.num_kv_heads
         self._group = num_heads // self._kv_heads
         self._head_dim = pool.layout.head_dim
         self._scale = scale
-        self._kernel = kernel
         self._row_counts = [segment.num_rows for segment in segments]
-        self._only_decodes = all(count == 1 for count in self._row_counts)
+        is_taken = kernel is not None and kernel.takes(pool.layout)
+        self._taken = [
+            kernel.prepared(pool, segment, scale) if kernel is not None and is_taken else None
+            for segment in segments
+        ]
+        self._only_decodes = not is_taken and all(count == 1 for count in self._row_counts)
         self._merge_dtype = torch.promote_types(pool.layout.dtype, torch.float32)
         # Single rows read their own KV back from the pool; longer segments use the rows at hand for the causal part.
         self._contexts = [
             []
-            if self._is_taken(s.num_rows)
+            if taken is not None
             else _contexts(pool, s, s.position_end if s.num_rows == 1 else s.position_start)
-            for s in segments
+            for s, taken in zip(segments, self._taken, strict=True)
         ]
         self._write_counts: list[int] = []
         self._write_views: list[tuple[Tensor, ...]] = []
@@ -186,11 +187,12 @@ class CpuAttention:
             views[layer].copy_(rows)
 
     def _segment(self, layer: int, index: int, queries: Tensor, own: Tensor) -> Tensor:
+        taken = self._taken[index]
+        if taken is not None:
+            return taken(layer, queries)
         if queries.shape[0] == 1:
             shape = (1, self._kv_heads, self._group, self._head_dim)
             return self._decode(layer, index, queries.reshape(shape))
-        if self._kernel is not None and self._is_taken(queries.shape[0]):
-            return self._kernel(self._pool, layer, self._segments[index], queries, self._scale)
         return self._chunk(layer, index, queries, own)
 
     def _decode(self, layer: int, index: int, queries: Tensor) -> Tensor:
@@ -231,9 +233,6 @@ class CpuAttention:
             output = torch.lerp(output, part, torch.sigmoid(part_lse - lse).unsqueeze(-1))
             lse = torch.logaddexp(lse, part_lse)
         return output.permute(1, 0, 2, 3).reshape(num_rows, -1).to(queries.dtype)
-
-    def _is_taken(self, num_rows: int) -> bool:
-        return self._kernel is not None and self._kernel.takes(num_rows, self._pool.layout)
 
 
 def _attend_range(

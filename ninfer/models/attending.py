@@ -22,26 +22,26 @@ MAX_SINGLE_BYTES: Final = 256 << 10
 def attending_segments(
     segments: Sequence[Segment], layout: KvLayout, kernel: SegmentKernel | None = None
 ) -> tuple[Segment, ...]:
-    """Split short segments over short contexts into single rows, which attend with the bits of a plain step.
+    """Split segments for torch's kernel: short ones over short contexts into single rows, with the bits of a plain step.
 
     Long segments are split where their positions are multiples of `rows_together`; a part reads the KV of earlier ones.
 
     Args:
         segments: of a step; only where their KV is and what rows look at counts in the result.
         layout: of the pool.
-        kernel: takes some segments as they are.
+        kernel: takes segments as they are, if it takes the layout at all.
 
     Returns:
         Segments that cover the same rows in the same order.
     """
+    if kernel is not None and kernel.takes(layout):
+        return tuple(segments)
     max_rows = rows_together(layout)
     layer_bytes = layout.token_bytes // layout.num_layers
     attending: list[Segment] = []
     for segment in segments:
         is_short = segment.position_end * layer_bytes <= MAX_SINGLE_BYTES
-        if kernel is not None and kernel.takes(segment.num_rows, layout):
-            attending.append(segment)
-        elif segment.num_rows > max_rows:
+        if segment.num_rows > max_rows:
             attending.extend(_parts(segment, max_rows))
         elif segment.num_rows > MAX_SINGLE_ROWS or not is_short:
             attending.append(segment)

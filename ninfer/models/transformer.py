@@ -59,7 +59,7 @@ class Transformer:
         device: where tensors must be.
         linear_policy: kernels in use.
         has_mtp_head: the checkpoint has a head that predicts several tokens.
-        segment_kernel: attends long segments; None for torch's kernel.
+        segment_kernel: attends; None for torch's kernel.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Transformer:
             weights: operators.
             options: how they were built.
             compiled: for segments of at most `options.policy.max_compiled_rows` rows.
-            segment_kernel: attends long segments; None for torch's kernel.
+            segment_kernel: attends; None for torch's kernel.
         """
         self.config = config
         num_kv_layers = len(config.attention_layers)

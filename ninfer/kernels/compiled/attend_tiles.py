@@ -1,8 +1,9 @@
 """Many rows of one lane attend to everything up to themselves, in matrix tiles. Reference: torch's flash attention.
 
 Tiles of 16 queries go over the keys, page by page where they are in the pool; scores never leave the fastest cache. A
-vector holds one key's scores of 16 queries. Blocks of keys begin at multiples of their size and a query's arithmetic
-depends on no other query, so where a prompt is cut, and where its pages are, changes no bit.
+vector holds one key's scores of 16 queries. Blocks and parts of keys begin at multiples of their size, parts are put together
+in their order, and a query's arithmetic depends on no other query; so where a prompt is cut, and where its pages are,
+changes no bit. `attend_parts` gives the same bits.
 """
 
 import math
@@ -27,7 +28,7 @@ from ninfer.kernels.compiled.amx import (
     store_tile_config,
     value_tiles,
 )
-from ninfer.kernels.compiled.softmax_tile import ALL_LANES, hide, raise_shift, soften
+from ninfer.kernels.compiled.softmax_tile import ALL_LANES, fold, hide, raise_shift, soften
 from ninfer.kernels.compiled.turned import turn_queries, turn_sums, turn_values
 
 QUERIES: Final = 0
@@ -61,6 +62,8 @@ HEADER_SIZE: Final = 17
 
 BLOCK_KEYS: Final = 2 * PAGE_SIZE_TOKENS
 """Keys whose scores of 16 queries are in the fastest cache together."""
+PART_KEYS: Final = 16 * BLOCK_KEYS
+"""Keys that are summed up alone, so that threads can share them out."""
 KEYS_STEP: Final = 32
 """Keys of one product of weights and values. Elements of a head are a multiple of it too."""
 TILES_TOGETHER: Final = 32
@@ -74,7 +77,7 @@ def scratch_bytes(head_dim: int, group: int) -> int:
     """Return what one thread needs for heads of which `group` share keys."""
     tiles = max(TILES_TOGETHER, group)
     block = BLOCK_KEYS * (4 * TILE + 2 * TILE + 2 * head_dim)
-    return 64 + block + tiles * (96 * head_dim + 128) + 2 * TILE * head_dim
+    return 64 + block + tiles * (160 * head_dim + 256) + 2 * TILE * head_dim
 
 
 def attend_tiles(_op: int, header: int, thread: int, _num_threads: int) -> None:
@@ -109,41 +112,71 @@ def _attend(header: int, kv_head: int, tiles: tuple[int, int], scratch: int) -> 
     values = weights + BLOCK_KEYS * 2 * TILE
     packed = values + BLOCK_KEYS * 2 * head_dim
     sums = packed + num_own * 2 * TILE * head_dim
-    facts = sums + num_own * 4 * TILE * head_dim
-    rows = facts + num_own * 8 * TILE
+    part_sums = sums + num_own * 4 * TILE * (head_dim + 2)
+    rows = part_sums + num_own * 4 * TILE * (head_dim + 2)
     for number in range(num_own):
         head = kv_head * group + number % group
         _pack_queries(header, head, first + number // group, packed + number * 32 * head_dim)
-    carray(float32_at(sums), (num_own * TILE * head_dim,))[:] = np.float32(0)
-    both = carray(float32_at(facts), (num_own, 2, TILE))
-    both[:, 0] = _LOWEST
-    both[:, 1] = np.float32(0)
     start = load_int(header, FIRST_POSITION)
-    end = start + load_int(header, NUM_ROWS)
-    context_start = load_int(header, CONTEXT_START)
-    last = min(end, start + (first + count) * TILE)
-    first_block = context_start // BLOCK_KEYS * BLOCK_KEYS
-    for key in range(first_block, last, BLOCK_KEYS):
-        num_keys = min(BLOCK_KEYS, last - key)
-        _pack_values(header, kv_head, (key, num_keys), values)
+    last = min(start + load_int(header, NUM_ROWS), start + (first + count) * TILE)
+    blocks = (scratch, weights, values, packed)
+    part = load_int(header, CONTEXT_START) // PART_KEYS * PART_KEYS
+    _attend_part(header, kv_head, tiles, (part, min(last, part + PART_KEYS)), (*blocks, sums))
+    for key in range(part + PART_KEYS, last, PART_KEYS):
+        keys = (key, min(last, key + PART_KEYS))
+        _attend_part(header, kv_head, tiles, keys, (*blocks, part_sums))
         for number in range(num_own):
+            at = number * 4 * TILE * (head_dim + 2)
+            facts = at + 4 * TILE * head_dim
+            fold(sums + at, sums + facts, part_sums + at, part_sums + facts, head_dim)
+    for number in range(num_own):
+        tile = first + number // group
+        at = sums + number * 4 * TILE * (head_dim + 2)
+        _finish(
+            header, kv_head * group + number % group, tile, (at, at + 4 * TILE * head_dim, rows)
+        )
+
+
+@njit(error_model="numpy")
+def _attend_part(
+    header: int,
+    kv_head: int,
+    tiles: tuple[int, int],
+    keys: tuple[int, int],
+    places: tuple[int, int, int, int, int],
+) -> None:
+    """Attend to the keys of one part (first, end); the places are those of scores, weights, values, queries, sums."""
+    head_dim, context_start = load_int(header, HEAD_DIM), load_int(header, CONTEXT_START)
+    group = load_int(header, NUM_HEADS) // load_int(header, NUM_KV_HEADS)
+    first, count = tiles
+    scores, weights, values, packed, sums = places
+    size = 4 * TILE * (head_dim + 2)
+    for number in range(count * group):
+        clear(sums + number * size, head_dim)
+    start = load_int(header, FIRST_POSITION)
+    first_block = max(context_start // BLOCK_KEYS * BLOCK_KEYS, keys[0])
+    for key in range(first_block, keys[1], BLOCK_KEYS):
+        num_keys = min(BLOCK_KEYS, keys[1] - key)
+        pack_values(header, kv_head, (key, num_keys), values)
+        for number in range(count * group):
             position = start + (first + number // group) * TILE
             own_keys = min(num_keys, position + TILE - key)
             if own_keys <= 0:
                 continue
             own_keys = (own_keys + KEYS_STEP - 1) // KEYS_STEP * KEYS_STEP
-            places = (
-                packed + number * 2 * TILE * head_dim,
-                sums + number * 4 * TILE * head_dim,
-                facts + number * 8 * TILE,
-            )
-            _score(header, kv_head, (key, own_keys), places[0], scratch)
-            _hide(scratch, (key, own_keys), position, context_start)
-            _weigh(header, (scratch, weights, values), places, own_keys, key == first_block)
-    for number in range(num_own):
-        tile = first + number // group
-        place = (sums + number * 4 * TILE * head_dim, facts + number * 8 * TILE, rows)
-        _finish(header, kv_head * group + number % group, tile, place)
+            at = sums + number * size
+            own = (packed + number * 2 * TILE * head_dim, at, at + 4 * TILE * head_dim)
+            score(header, kv_head, (key, own_keys), own[0], scores)
+            _hide(scores, (key, own_keys), position, context_start)
+            weigh(header, (scores, weights, values), own, own_keys, key == first_block)
+
+
+@njit(error_model="numpy")
+def clear(sums: int, head_dim: int) -> None:
+    """Begin a tile's sums: float32 `[head_dim + 2, 16]`, sums, shift, sum of weights."""
+    found = carray(float32_at(sums), (head_dim + 2, TILE))
+    found[:] = np.float32(0)
+    found[head_dim] = _LOWEST
 
 
 @njit(error_model="numpy")
@@ -164,7 +197,7 @@ def _slot(header: int, position: int) -> int:
 
 
 @njit(error_model="numpy")
-def _pack_values(header: int, kv_head: int, keys: tuple[int, int], target: int) -> None:
+def pack_values(header: int, kv_head: int, keys: tuple[int, int], target: int) -> None:
     """Write values of a block as `[keys / 32, head_dim, 32]`; those that nobody looks at are zero."""
     head_dim = load_int(header, HEAD_DIM)
     stride = load_int(header, NUM_KV_HEADS) * head_dim * 2
@@ -183,7 +216,7 @@ def _pack_values(header: int, kv_head: int, keys: tuple[int, int], target: int) 
 
 
 @njit(error_model="numpy")
-def _score(header: int, kv_head: int, keys: tuple[int, int], queries: int, scores: int) -> None:
+def score(header: int, kv_head: int, keys: tuple[int, int], queries: int, scores: int) -> None:
     """Multiply 16 queries with the keys of a block, page by page."""
     head_dim = load_int(header, HEAD_DIM)
     stride = load_int(header, NUM_KV_HEADS) * head_dim * 2
@@ -205,7 +238,7 @@ def _hide(scores: int, keys: tuple[int, int], position: int, context_start: int)
 
 
 @njit(error_model="numpy")
-def _weigh(
+def weigh(
     header: int,
     block: tuple[int, int, int],
     places: tuple[int, int, int],

@@ -72,7 +72,7 @@ class DeltaLayer:
             bits_of(tensors.eps),
         ]
         self._call = Call(
-            numbers.delta, numbers.HEADER_SIZE, compiler=compiler, team=team, constants=constants
+            [numbers.delta], numbers.HEADER_SIZE, compiler=compiler, team=team, constants=constants
         )
 
     def __call__(

@@ -34,7 +34,7 @@ class RowCall:
             Exception: numba cannot compile; of any type.
         """
         self._alone, self._together = (
-            Call(operation, header_size, compiler=compiler, team=each) for each in (Team(1), team)
+            Call([operation], header_size, compiler=compiler, team=each) for each in (Team(1), team)
         )
 
     def __call__(self, num_elements: int, numbers: tuple[int, ...]) -> None:

@@ -22,7 +22,9 @@ from ninfer.kernels.compiled.vectors import (
 )
 
 HIDDEN_SCORE: Final = -1e30
-"""Of keys that a query does not look at. Not infinite: the first keys may all be hidden from a query that does not exist."""
+"""Of keys that a query does not look at. Not infinite: all keys of a block may be hidden from a query."""
+_LEAST_SHIFT: Final = -1e20
+"""Far above that of hidden keys, so that they weigh nothing where nothing else is."""
 ALL_LANES: Final = (1 << LANES) - 1
 _MOST: Final = 2.0**40
 """Sum of the weights of one block of keys. Above it, the shift is raised."""
@@ -87,7 +89,8 @@ def raise_shift(
         start = [floats(-3e38)] * 2
         largest = vectors.larger(*counted_loop(builder, (number(0), pairs, 1), start, larger))
         before = vectors.load(facts)
-        reached = vectors.larger(before, builder.fmul(largest, vectors.spread(scale)))
+        reached = vectors.larger(builder.fmul(largest, vectors.spread(scale)), floats(_LEAST_SHIFT))
+        reached = vectors.larger(before, reached)
         after = builder.select(chosen, reached, before)
         shrink = vectors.power(builder.fsub(before, after))
         shrink = builder.select(chosen, shrink, floats(1.0))
@@ -155,6 +158,56 @@ def soften(
         return large
 
     return types.int64(*[types.int64] * 4, types.float32), generate
+
+
+@intrinsic
+def fold(
+    _context: Any, _sums: Any, _facts: Any, _part_sums: Any, _part_facts: Any, _dims: Any
+) -> Any:
+    """Add what one part of the keys gave 16 queries to what earlier parts gave; all arguments are int64.
+
+    Args:
+        _sums: address of float32 `[dims, 16]`; updated.
+        _facts: address of float32 `[2, 16]`: the shift, the sum of weights; updated.
+        _part_sums: of the part alone.
+        _part_facts: of the part alone.
+        _dims: at least 1.
+    """
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        sums, facts, part_sums, part_facts, dims = arguments
+        vectors = Vectors(builder)
+        before, own = vectors.load(facts), vectors.load(part_facts)
+        after = vectors.larger(before, own)
+
+        def factor(shift: Any) -> Any:
+            # Exactly one where nothing changes: an error that is the same in every part would add up.
+            is_same = builder.fcmp_ordered("==", shift, after)
+            return builder.select(is_same, floats(1.0), vectors.power(builder.fsub(shift, after)))
+
+        kept, share = factor(before), factor(own)
+        # What gives nothing does not even change the sign of a zero.
+        has_share = builder.fcmp_ordered(">", share, floats(0.0))
+
+        def add(target: Any, addend: Any) -> None:
+            old = vectors.load(target)
+            total = vectors.fma(vectors.load(addend), share, builder.fmul(old, kept))
+            vectors.store(builder.select(has_share, total, old), target)
+
+        vectors.store(after, facts)
+        total_at, part_total_at = (
+            builder.add(address, number(VECTOR_BYTES)) for address in (facts, part_facts)
+        )
+        add(total_at, part_total_at)
+
+        def add_row(at: Any, _carried: list[Any]) -> list[Any]:
+            add(vectors.row(sums, at), vectors.row(part_sums, at))
+            return []
+
+        counted_loop(builder, (number(0), dims, 1), [], add_row)
+        return number(0)
+
+    return types.int64(*[types.int64] * 5), generate
 
 
 def _bf16_pairs(builder: Any, low: Any, high: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Attention of many rows of a lane, on processors with matrix tiles. Needs numba."""
+"""Attention of the rows of one lane, on processors with matrix tiles. Needs numba."""
 
 import ctypes
 import platform
@@ -10,7 +10,8 @@ import torch
 from numba.core.registry import cpu_target
 from torch import Tensor
 
-from ninfer.kernels.compiled import attend_tiles as numbers
+from ninfer.kernels.compiled import attend_parts, attend_tiles
+from ninfer.kernels.compiled.amx import TILE
 from ninfer.kernels.compiled.call import Call
 from ninfer.kernels.compiled.compiler import Compiler
 from ninfer.kernels.compiled.header import bits_of
@@ -18,8 +19,11 @@ from ninfer.kernels.compiled.team import Team
 from ninfer.kernels.kv_pool import KvLayout, KvPool
 from ninfer.kernels.segment import Segment
 
-MIN_ROWS: Final = 32
-"""Fewer leave tiles empty."""
+MAX_COLUMNS: Final = TILE * attend_tiles.TILES_TOGETHER
+"""Queries for a head of keys for which keys are shared out among threads instead of rows: all rows together are not more than
+one thread's piece of work."""
+MIN_SHARED_SCORES: Final = 1 << 16
+"""Fewer are done before a second thread has begun."""
 _ARCH_PRCTL: Final = 158
 _REQUEST_PERMISSION: Final = 0x1023
 _TILE_DATA: Final = 18
@@ -27,7 +31,7 @@ _FEATURES: Final = ("amx-tile", "amx-bf16", "avx512f", "avx512dq")
 
 
 class TileAttention:
-    """A `paged_attention.SegmentKernel`. Not thread-safe."""
+    """A `paged_attention.SegmentKernel`. Not thread-safe: works in buffers of its own."""
 
     def __init__(self, compiler: Compiler, team: Team | None = None) -> None:
         """Compile, unless that has been done before.
@@ -40,44 +44,132 @@ class TileAttention:
             Exception: numba cannot compile; of any type.
         """
         self._team = team or Team.of_torch()
-        self._call = Call(
-            numbers.attend_tiles, numbers.HEADER_SIZE, compiler=compiler, team=self._team
+        self._many = Call(
+            [attend_tiles.attend_tiles],
+            attend_tiles.HEADER_SIZE,
+            compiler=compiler,
+            team=self._team,
         )
+        self._few_alone, self._few = (
+            Call(
+                [attend_parts.attend_parts, attend_parts.merge_parts],
+                attend_parts.HEADER_SIZE,
+                compiler=compiler,
+                team=each,
+            )
+            for each in (Team(1), self._team)
+        )
+        self._scratch = np.empty(0, np.uint8)
+        self._partial = np.empty(0, np.float32)
         # Palette 1: eight tiles of 16 rows and 64 bytes.
         self._config = np.zeros(64, np.uint8)
         self._config[0] = 1
         self._config[16:32:2] = 64
         self._config[48:56] = 16
 
-    def takes(self, num_rows: int, layout: KvLayout) -> bool:
+    def takes(self, layout: KvLayout) -> bool:
         """See `paged_attention.SegmentKernel`."""
-        fits = layout.dtype == torch.bfloat16 and layout.head_dim % numbers.KEYS_STEP == 0
-        return fits and num_rows >= MIN_ROWS
+        return layout.dtype == torch.bfloat16 and layout.head_dim % attend_tiles.KEYS_STEP == 0
 
-    def __call__(
-        self, pool: KvPool, layer: int, segment: Segment, queries: Tensor, scale: float
-    ) -> Tensor:
+    def prepared(self, pool: KvPool, segment: Segment, scale: float) -> "SegmentTiles":
         """See `paged_attention.SegmentKernel`."""
+        return SegmentTiles(self, pool, segment, scale)
+
+    def attend_many(self, numbers: tuple[int, ...], head_dim: int, group: int) -> None:
+        """Attend, rows shared out among threads.
+
+        Args:
+            numbers: of the header up to the scale.
+            head_dim: elements of a head.
+            group: query heads that share keys.
+        """
+        self._many((*numbers, *self._own(attend_tiles.scratch_bytes(head_dim, group))))
+
+    def attend_few(
+        self,
+        numbers: tuple[int, ...],
+        head_dim: int,
+        num_tiles: int,
+        *,
+        num_pieces: int,
+        num_keys: int,
+    ) -> None:
+        """Attend, keys shared out among threads.
+
+        Args:
+            numbers: of the header up to the scale.
+            head_dim: elements of a head.
+            num_tiles: of the rows' queries for a head of keys.
+            num_pieces: parts of the keys times heads of keys.
+            num_keys: looked at, times heads of keys.
+        """
+        size = num_pieces * num_tiles * attend_parts.partial_size(head_dim)
+        if size > len(self._partial):
+            self._partial = np.empty(size, np.float32)
+        own = self._own(attend_parts.scratch_bytes(head_dim, num_tiles))
+        is_shared = num_pieces > 1 and num_keys * num_tiles * TILE >= MIN_SHARED_SCORES
+        call = self._few if is_shared else self._few_alone
+        call((*numbers, *own, self._partial.ctypes.data))
+
+    def _own(self, scratch_bytes: int) -> tuple[int, int, int, int]:
+        """Return what else both headers have: room for each thread, tiles, no piece of work taken."""
+        if scratch_bytes * self._team.num_threads > len(self._scratch):
+            self._scratch = np.empty(scratch_bytes * self._team.num_threads, np.uint8)
+        return self._scratch.ctypes.data, scratch_bytes, self._config.ctypes.data, 0
+
+
+class SegmentTiles:
+    """What every layer of a step needs to attend one segment."""
+
+    def __init__(self, kernel: TileAttention, pool: KvPool, segment: Segment, scale: float) -> None:
+        """List the pages; they stay where they are while the step runs.
+
+        Args:
+            kernel: computes.
+            pool: has the KV of everything that the rows look at, their own included.
+            segment: where the rows are.
+            scale: of the scores.
+        """
+        self._kernel = kernel
+        self._pool = pool
+        self._segment = segment
+        self._scale = bits_of(scale)
+        self._pages = np.concatenate([np.arange(at, at + count) for at, count in segment.runs])
+        self._places = (segment.num_rows, segment.position_start, segment.context_start)
+        self._num_keys = segment.position_end - segment.context_start
+        size = attend_tiles.PART_KEYS
+        first = segment.context_start // size
+        self._num_parts = (segment.position_end - 1) // size - first + 1
+
+    def __call__(self, layer: int, queries: Tensor) -> Tensor:
+        """See `paged_attention.SegmentAttention`."""
         num_rows, num_heads, head_dim = queries.shape
         if queries.stride()[1:] != (head_dim, 1):
             queries = queries.contiguous()
-        layout = pool.layout
-        pages = np.concatenate([np.arange(at, at + count) for at, count in segment.runs])
+        kv, num_kv_heads = self._pool.kv, self._pool.layout.num_kv_heads
+        keys = kv.data_ptr() + layer * kv.stride(0) * 2
         output = torch.empty(num_rows, num_heads * head_dim, dtype=torch.bfloat16)
-        own = numbers.scratch_bytes(head_dim, num_heads // layout.num_kv_heads)
-        scratch = torch.empty(self._team.num_threads, own, dtype=torch.uint8)
-        self._call((
+        numbers = (
             *(queries.data_ptr(), queries.stride(0) * 2),
-            *(num_rows, segment.position_start, segment.context_start),
-            *(num_heads, layout.num_kv_heads, head_dim),
-            *(pool.kv[layer, 0].data_ptr(), pool.kv[layer, 1].data_ptr()),
-            pages.ctypes.data,
+            *self._places,
+            *(num_heads, num_kv_heads, head_dim),
+            *(keys, keys + kv.stride(1) * 2),
+            self._pages.ctypes.data,
             output.data_ptr(),
-            bits_of(scale),
-            *(scratch.data_ptr(), own),
-            self._config.ctypes.data,
-            0,
-        ))
+            self._scale,
+        )
+        group = num_heads // num_kv_heads
+        if num_rows * group > MAX_COLUMNS:
+            self._kernel.attend_many(numbers, head_dim, group)
+        else:
+            num_tiles = -(-num_rows * group // TILE)
+            self._kernel.attend_few(
+                numbers,
+                head_dim,
+                num_tiles,
+                num_pieces=self._num_parts * num_kv_heads,
+                num_keys=self._num_keys * num_kv_heads,
+            )
         return output
 
 
