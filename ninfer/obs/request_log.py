@@ -3,7 +3,9 @@
 import os
 import queue
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -16,6 +18,14 @@ _MAX_WAITING_RECORDS: Final = 10_000
 """Some 10 MB. A disk that is this far behind loses records rather than memory."""
 _MAX_BATCH_RECORDS: Final = 256
 """Written at once at most, so that records do not pile up outside of the bounded queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A record, and who waits for it to be in the file."""
+
+    record: Mapping[str, object]
+    handled: Future[None] = field(default_factory=Future)
 
 
 class RequestLog:
@@ -43,7 +53,7 @@ class RequestLog:
                 f"server.request_log: cannot write {path}: {error.strerror}"
             ) from error
         self._file: TextIO = os.fdopen(descriptor, "a", encoding="utf-8")
-        self._waiting: queue.Queue[Mapping[str, object] | None] = queue.Queue(_MAX_WAITING_RECORDS)
+        self._waiting: queue.Queue[_Waiting | None] = queue.Queue(_MAX_WAITING_RECORDS)
         self._log = structlog.get_logger("ninfer.request_log")
         self._num_dropped = 0
         self._has_failed = False
@@ -57,12 +67,19 @@ class RequestLog:
         """Records that are not in the file because the disk failed or was too slow."""
         return self._num_dropped
 
-    def append(self, record: Mapping[str, object]) -> None:
-        """Queue one record. Does not block; after `close` or with a full queue the record is dropped."""
+    def append(self, record: Mapping[str, object]) -> Future[None]:
+        """Queue one record. Does not block; after `close` or with a full queue the record is dropped.
+
+        Returns:
+            Done when the record is in the file or lost; a disk that hangs leaves it open, and so does `close` before.
+        """
+        waiting = _Waiting(record)
         try:
-            self._waiting.put_nowait(record)
+            self._waiting.put_nowait(waiting)
         except queue.Full:
             self._num_dropped += 1
+            waiting.handled.set_result(None)
+        return waiting.handled
 
     def close(self) -> None:
         """Write what waits, then close the file. May be called twice. Blocks until it is on the disk."""
@@ -77,13 +94,16 @@ class RequestLog:
             while len(batch) < _MAX_BATCH_RECORDS and not self._waiting.empty():
                 batch.append(self._waiting.get_nowait())
             is_open = None not in batch
-            self._write([record for record in batch if record is not None])
+            waiting = [one for one in batch if one is not None]
+            self._write([one.record for one in waiting])
+            for one in waiting:
+                one.handled.set_result(None)
         try:
             self._file.close()
         except OSError as error:
             self._log.warning("request_log_close_failed", error=str(error))
 
-    def _write(self, records: list[Mapping[str, object]]) -> None:
+    def _write(self, records: Sequence[Mapping[str, object]]) -> None:
         try:
             self._file.write("".join(orjson.dumps(record).decode() + "\n" for record in records))
             self._file.flush()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -23,11 +23,16 @@ from ninfer.server.generation.mailbox import Mailbox
 from ninfer.server.generation.record import RequestFacts, done_record
 from ninfer.text.stop_strings import StopMatcher
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
 LaneStep = tuple[Lane, LaneDelta]
 """A choice, and what was added to it."""
 
 _MAX_ABORT_S: Final = 60.0
 """The engine ends an aborted request within a step; a step of prefill on a slow CPU takes some seconds."""
+_MAX_LOG_S: Final = 0.25
+"""Whoever reads the request log right after an answer finds its record, unless the disk takes longer than this."""
 
 
 class GenerationSession:
@@ -70,6 +75,7 @@ class GenerationSession:
         self._failure: NinferError | None = None
         self._ready: list[LaneStep] = []
         self._is_settled = False
+        self._logged: Future[None] | None = None
 
     @property
     def is_finished(self) -> bool:
@@ -121,6 +127,8 @@ class GenerationSession:
         while True:
             if self._failure is not None:
                 await self._await_end()
+                if not isinstance(self._failure, ClientGone):
+                    await self._wait_logged()
                 raise self._failure
             if self.is_finished:
                 self._settle(_overall_reason(self.lanes))
@@ -128,6 +136,7 @@ class GenerationSession:
                 steps, self._ready = self._ready, []
                 yield steps
             if self.is_finished:
+                await self._wait_logged()
                 return
             events = await self._mailbox.take(self._context.keep_alive_s)
             self._apply(events)
@@ -220,7 +229,7 @@ class GenerationSession:
             first_token_s=self._first_token_s,
         )
         if self._context.request_log is not None:
-            self._context.request_log.append(record | self._prompt_digests())
+            self._logged = self._context.request_log.append(record | self._prompt_digests())
         stats = self.lanes[0].stats
         structlog.contextvars.bind_contextvars(
             request_id=self._facts.answer_id,
@@ -233,6 +242,11 @@ class GenerationSession:
             prefill_s=round(stats.prefill_s, 4),
             decode_s=round(stats.decode_s, 4),
         )
+
+    async def _wait_logged(self) -> None:
+        """Wait a moment until the record is in the file; the end of the answer waits, no token does."""
+        if self._logged is not None:
+            await asyncio.wait([asyncio.wrap_future(self._logged)], timeout=_MAX_LOG_S)
 
     def _prompt_digests(self) -> dict[str, object]:
         """Return what a replay needs of the prompts, if the log shall have it."""

@@ -1,9 +1,12 @@
 """The request log: one record per request, as public tools read it."""
 
 import json
+import threading
+import time
 
 import pytest
 
+from ninfer.obs.request_log import RequestLog
 from tests.integration.server.conftest import LiveServer, running
 from tests.integration.server.fake_model import serve_fake
 from tests.integration.server.test_disconnect import send
@@ -113,3 +116,37 @@ def test_records_of_a_restarted_server_are_appended(path):
         with running(serve_fake(request_log=str(path))) as live:
             live.chat()
     assert len(records(path)) == 2
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_record_is_in_the_file_when_its_answer_ends(path, stream, monkeypatch):
+    write = RequestLog._write
+
+    def slow_write(self, waiting):
+        time.sleep(0.01)
+        write(self, waiting)
+
+    monkeypatch.setattr(RequestLog, "_write", slow_write)
+    with running(serve_fake(request_log=str(path))) as live:
+        for number in range(1, 51):
+            live.chat(stream=stream, max_tokens=2)
+            assert len(records(path)) == number
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_log_that_hangs_holds_an_answer_for_a_moment_only(path, stream, monkeypatch):
+    goes_on = threading.Event()
+    write = RequestLog._write
+
+    def hanging_write(self, waiting):
+        goes_on.wait(20)
+        write(self, waiting)
+
+    monkeypatch.setattr(RequestLog, "_write", hanging_write)
+    with running(serve_fake(request_log=str(path))) as live:
+        started_s = time.monotonic()
+        assert live.chat(stream=stream, max_tokens=2).status_code == 200
+        assert 0.25 <= time.monotonic() - started_s < 5
+        assert records(path) == []
+        goes_on.set()
+    assert len(records(path)) == 1
