@@ -144,7 +144,9 @@ class CacheManager:
     def _admit(self, request: GenerationRequest, *, may_wait: bool) -> LaneContext | Blocked:
         need = self.need_of(request)
         root = self.store.root_of(request.cache.salt)
-        encoded = encode_tokens(request.prompt_token_ids if request.cache.is_enabled else ())
+        encoded = b""
+        if request.cache.is_enabled:
+            encoded = request.encoded_prompt or encode_tokens(request.prompt_token_ids)
         prefix = Prefix(
             self.store.tree,
             root,

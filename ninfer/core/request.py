@@ -67,6 +67,8 @@ class GenerationRequest:
         fork_of: id of a request with the same prompt submitted before; this one starts when that one's
             prompt is computed (the choices of n > 1).
         queue_timeout_s: seconds it may wait before it starts, None for the configured bound.
+        encoded_prompt: the prompt as the context store reads it (`cache.identity.encode_tokens`), if whoever submits made
+            it: on a thread of its own, and once however often the request is looked at. Empty if not.
     """
 
     request_id: str
@@ -77,6 +79,7 @@ class GenerationRequest:
     cache: CacheParams = field(default_factory=CacheParams)
     fork_of: str | None = None
     queue_timeout_s: float | None = None
+    encoded_prompt: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

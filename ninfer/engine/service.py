@@ -5,6 +5,9 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from ninfer.cache.identity import encode_tokens
 from ninfer.core.errors import (
     ContextLengthExceeded,
     EngineStopped,
@@ -90,17 +93,29 @@ class EngineService:
                 "prompt and completion together"
             )
             raise ContextLengthExceeded(msg, param="prompt")
-        self._check_tokens(request.prompt_token_ids)
+        encoded = self._encoded(request.prompt_token_ids)
         cache = request.cache
         if not self._is_cache_enabled:
             cache = replace(cache, is_enabled=False)
-        return replace(request, max_tokens=min(request.max_tokens, most - num_prompt), cache=cache)
+        return replace(
+            request,
+            max_tokens=min(request.max_tokens, most - num_prompt),
+            cache=cache,
+            encoded_prompt=encoded,
+        )
 
-    def _check_tokens(self, token_ids: Sequence[int]) -> None:
+    def _encoded(self, token_ids: Sequence[int]) -> bytes:
+        """Check token ids and encode them as the context store reads them."""
         vocab = self._model_info.vocab_size
-        if not min(token_ids) >= 0 or max(token_ids) >= vocab:
+        try:
+            encoded = encode_tokens(token_ids)
+            is_known = int(np.frombuffer(encoded, ">u4").max()) < vocab
+        except OverflowError:  # negative, or larger than any vocabulary
+            encoded, is_known = b"", False
+        if not is_known:
             msg = f"a token id is not in 0..{vocab - 1}"
             raise RequestError(msg, param="prompt")
+        return encoded
 
     def _take(self, request: GenerationRequest, sink: EventSink) -> Callable[[], None]:
         """Reserve a place in the queue and return the command that submits."""
