@@ -27,8 +27,7 @@ NUM_LANES: Final = 2
 """Threads that restore a batch."""
 
 _SMALL_BYTES: Final = 128 << 10
-"""Smaller images are copied many at once, on one thread: what they cost is Python, which a second thread would wait
-for, and which a copy of each in place costs more than copying twice within the processor's cache."""
+"""Smaller images are read on one thread: what they cost is Python, which a second thread would wait for."""
 
 
 class MoveSteps:
@@ -85,13 +84,9 @@ class MoveSteps:
 
     def _restore(self, moves: "Sequence[Move]", guard: DeviceGuard) -> list[StepResult]:
         handle = self._handles[moves[0].source - 1]
+        if handle.capabilities.addressable:
+            return self._restore_in_place(handle, moves, guard)
         is_small = moves[0].num_bytes < _SMALL_BYTES
-        if handle.capabilities.addressable and not is_small:
-            return [
-                self._paced(self._restore_in_place, handle, move, guard)
-                or self._restore_held(handle, [move], guard)[0]
-                for move in moves
-            ]
         pieces = list(_pieces(moves))
         if len(pieces) == 1 or is_small or not self._pace.is_alone:
             restored = [self._restore_held(handle, piece, guard) for piece in pieces]
@@ -154,17 +149,59 @@ class MoveSteps:
             for move, buffer in zip(moves, buffers, strict=True)
         ]
         reads = handle.read_into(items)
+        return self._deliver(handle, moves, reads, memoryview(held), guard)
+
+    def _restore_in_place(
+        self, handle: TierHandle, moves: "Sequence[Move]", guard: DeviceGuard
+    ) -> list[StepResult]:
+        """Copy out of the tier's own memory, or by way of memory of this thread what it does not show."""
+        results: list[StepResult] = []
+        for piece in _pieces(moves):
+            end = len(results) + len(piece)
+            while len(results) < end:
+                rest = moves[len(results) : end]
+                shown = self._paced(self._restore_shown, handle, rest, guard)
+                results += shown or self._restore_held(handle, rest[:1], guard)
+        return results
+
+    def _restore_shown(
+        self, handle: TierHandle, moves: "Sequence[Move]", guard: DeviceGuard
+    ) -> list[StepResult]:
+        """Copy the first images, as many as the tier shows one behind the other; nothing if it does not show the first."""
+        found = handle.view_run([move.key for move in moves])
+        if found is None:
+            return []
+        headers, payloads = found
+        shown = moves[: len(headers)]
+        if payloads.nbytes == _num_bytes(shown):
+            reads = [ReadResult(status=ReadStatus.READ, header=header) for header in headers]
+            return self._deliver(handle, shown, reads, payloads, guard)
+        if len(shown) > 1:
+            return self._restore_shown(handle, moves[:1], guard)
+        other = ReadResult(status=ReadStatus.CORRUPT, message="another length")
+        return self._deliver(handle, shown, [other], payloads, guard)
+
+    def _deliver(
+        self,
+        handle: TierHandle,
+        moves: "Sequence[Move]",
+        reads: Sequence[ReadResult],
+        payloads: memoryview,
+        guard: DeviceGuard,
+    ) -> list[StepResult]:
+        """Copy to the device what was read and is what it should be; payloads lie one behind the other."""
         are_good = [
             read.status is ReadStatus.READ and _is_expected(move, read.header)
             for move, read in zip(moves, reads, strict=True)
         ]
         results = [DONE] * len(moves)
         with self._count_lock:
-            handle.count_good(are_good.count(True), sum(compress(sizes, are_good)))
+            num_bytes = sum(move.num_bytes for move in compress(moves, are_good))
+            handle.count_good(are_good.count(True), num_bytes)
             for at in compress(range(len(moves)), map(not_, are_good)):
                 results[at] = self._count_lost(handle, reads[at])
         for first, end in _alike(moves, results):
-            whole = memoryview(held)[: _num_bytes(moves[:end])][_num_bytes(moves[:first]) :]
+            whole = payloads[: _num_bytes(moves[:end])][_num_bytes(moves[:first]) :]
             results[first:end] = [guard.copy_in(moves[first:end], whole)] * (end - first)
         return results
 
@@ -175,20 +212,6 @@ class MoveSteps:
         handle.count_lost(status)
         message = f"{handle.name}: {status.value} {read.message}".strip()
         return StepResult(outcome="source_lost", message=message)
-
-    def _restore_in_place(
-        self, handle: TierHandle, move: "Move", guard: DeviceGuard
-    ) -> StepResult | None:
-        """Copy out of the tier's own memory; None if it does not show that."""
-        found = handle.view(move.key)
-        if found is None:
-            return None
-        header, payload = found
-        if payload.nbytes != move.num_bytes or not _is_expected(move, header):
-            handle.count_lost(ReadStatus.CORRUPT)
-            return StepResult(outcome="source_lost", message=f"{handle.name}: other content")
-        handle.count_good(1, move.num_bytes)
-        return guard.copy_in([move], payload)
 
     # ---- device to tier ----------------------------------------------------------------------------
 

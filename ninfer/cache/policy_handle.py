@@ -1,6 +1,7 @@
 """The placement policy as the core uses it: wrong answers and faults are replaced. Values nothing itself."""
 
 import math
+from types import MethodType
 
 from typing_extensions import override
 
@@ -31,9 +32,9 @@ class PolicyHandle(PlacementPolicy):
         self._fallback = fallback
         self._guard = guard
         # Most policies learn nothing from it, and it would be told for every victim.
-        unused = PlacementPolicy.evicted
-        asked = (getattr(each.evicted, "__func__", None) for each in (policy, fallback))
-        self._learns_evicted = any(function is not unused for function in asked)
+        self._learns_evicted = any(
+            each.evicted != MethodType(PlacementPolicy.evicted, each) for each in (policy, fallback)
+        )
 
     @override
     def keep_value(self, facts: ImageFacts) -> float:

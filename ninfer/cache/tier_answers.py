@@ -89,15 +89,18 @@ def byte_count(what: str, answer: object) -> int:
     return answer
 
 
-def image_in_place(answer: object) -> tuple[bytes, memoryview] | None:
-    """Return header and payload of `view`. Raises WrongAnswer."""
+def run_in_place(answer: object, num_keys: int) -> tuple[Sequence[bytes], memoryview] | None:
+    """Return headers and payloads of `view_run`. Raises WrongAnswer."""
     match answer:
         case None:
             return None
-        case (bytes(header), memoryview() as payload) if payload.c_contiguous:
-            return header, payload
+        case (list() | tuple() as headers, memoryview() as payloads) if payloads.c_contiguous:
+            if not 1 <= len(headers) <= num_keys:
+                raise WrongAnswer(f"showed {len(headers)} images for {num_keys} keys")
+            _require_all(bytes, headers, "a header")
+            return headers, payloads
         case _:
-            raise WrongAnswer(f"returned {_shown(answer)}, not (header, payload)")
+            raise WrongAnswer(f"returned {_shown(answer)}, not (headers, payloads)")
 
 
 def allocated(answer: object, payload_bytes: int) -> memoryview | None:

@@ -28,10 +28,10 @@ from ninfer.cache.tier_answers import (
     allocated,
     byte_count,
     changes_of,
-    image_in_place,
     put_results,
     read_results,
     record_list,
+    run_in_place,
     sentences,
     truths,
     usage_of,
@@ -215,9 +215,14 @@ class TierHandle:
         """Return a score after one more loss. On a shared tier others take room and images: no fault of its own."""
         return score if self.capabilities.shared else min(2 * MANY_LOST, score + 1.0)
 
-    def view(self, key: ImageKey) -> tuple[bytes, memoryview] | None:
-        """Return header and payload in place, None if missing, in pieces or failing."""
-        return self._guard("view", lambda: image_in_place(self._tier.view(key)), None)
+    def view_run(self, keys: Sequence[ImageKey]) -> tuple[Sequence[bytes], memoryview] | None:
+        """Return headers and payloads in place of the first images that lie one behind the other.
+
+        None if the first is missing, in pieces or failing.
+        """
+        return self._guard(
+            "view_run", lambda: run_in_place(self._tier.view_run(keys), len(keys)), None
+        )
 
     def allocate(self, key: ImageKey, header: bytes, payload_bytes: int) -> memoryview | None:
         """Take room for an image in place, None if there is none in one piece."""

@@ -150,6 +150,10 @@ class WrappedTier(StorageTier):
         return self.inner.view(key)
 
     @override
+    def view_run(self, keys: Sequence[ImageKey]) -> tuple[Sequence[bytes], memoryview] | None:
+        return self.inner.view_run(keys)
+
+    @override
     def allocate(self, key: ImageKey, header: bytes, payload_bytes: int) -> memoryview | None:
         return self.inner.allocate(key, header, payload_bytes)
 

@@ -24,12 +24,12 @@ def ids_of(outcomes, verdict):
 
 
 def test_every_requirement_has_a_mutant():
-    assert list(dict.fromkeys(TIER_MUTANTS.values())) == list(StorageTierSuite.requirements)
+    assert sorted(set(TIER_MUTANTS.values())) == list(StorageTierSuite.requirements)
 
 
 NOT_APPLICABLE = {
     FileTier: ["TIER-26", "TIER-39", "TIER-40", "TIER-41"],
-    SharedFileTier: ["TIER-22", "TIER-23", "TIER-24", "TIER-26"],
+    SharedFileTier: ["TIER-22", "TIER-23", "TIER-24", "TIER-26", "TIER-42"],
 }
 
 

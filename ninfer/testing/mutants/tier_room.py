@@ -1,6 +1,6 @@
 """Tiers that break one requirement on room or capabilities each. The first line of each class says what is wrong."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -148,6 +148,20 @@ class OneViewAtATime(FileTier):
         return header, memoryview(self.scratch)[: len(payload)]
 
 
+class ShowsWhatLiesBehind(FileTier):
+    """Shows in a run what was stored after the first image, whatever was asked for."""
+
+    @override
+    def view_run(self, keys: Sequence[ImageKey]) -> tuple[Sequence[bytes], memoryview] | None:
+        first = self.view(keys[0])
+        if first is None:
+            return None
+        stored = list(self.images)
+        behind = stored[stored.index(keys[0]) + 1 :][: len(keys) - 1]
+        seen = [first, *(view for view in map(self.view, behind) if view is not None)]
+        return [header for header, _ in seen], memoryview(b"".join(part for _, part in seen))
+
+
 class VisibleAtOnce(FileTier):
     """Lists an image in `records` as soon as it is allocated."""
 
@@ -189,6 +203,7 @@ ROOM_MUTANTS: Final[Mapping[type[FileTier], str]] = MappingProxyType({
     CutsListedHeaders: "TIER-21",
     ListsWhatIsChanging: "TIER-21",
     OneViewAtATime: "TIER-22",
+    ShowsWhatLiesBehind: "TIER-42",
     VisibleAtOnce: "TIER-23",
     AllocatesForFree: "TIER-24",
 })

@@ -1,6 +1,6 @@
 """Requirements on capabilities: what is promised works, what is not promised is refused."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
@@ -124,6 +124,38 @@ class TierAccess(TierHarness):
             self.expect("header in a view", got=view[0], wanted=contents[key].header)
             self.expect("payload in a view", got=bytes(view[1]), wanted=contents[key].payload)
         self.expect("view of an absent key", got=tier.view(key_of("absent")), wanted=None)
+
+    @requirement("TIER-42")
+    def test_view_run_shows_the_images_asked_for(self) -> None:
+        """`view_run` of an addressable tier gives the first images asked for, in their order and without gaps."""
+        tier = self._addressable()
+        contents = {key_of(("run", n)): content_of(("run", n), 4096) for n in range(6)}
+        for key, content in contents.items():
+            self.put(tier, key, content)
+        stored, absent = list(contents), key_of("absent")
+        orders = [stored, stored[::-1], stored[3:], [*stored[:2], absent, *stored[2:]], stored[::2]]
+        for keys in orders:
+            self._expect_run(tier, keys, contents)
+        tier.delete([stored[2]])
+        del contents[stored[2]]
+        self._expect_run(tier, stored, contents)
+        self.expect("view_run of an absent key", got=tier.view_run([absent, *stored]), wanted=None)
+
+    def _expect_run(
+        self, tier: StorageTier, keys: Sequence[ImageKey], contents: Mapping[ImageKey, Content]
+    ) -> None:
+        found = tier.view_run(keys)
+        if found is None:
+            self.fail("view_run of stored images", got=found, wanted="headers and payloads")
+        headers, payloads = found
+        shown = [contents[key] for key in keys[: len(headers)] if key in contents]
+        wanted = [content.header for content in shown]
+        self.expect_that(
+            "images in a view_run", holds=len(headers) > 0, got=len(headers), wanted="at least one"
+        )
+        self.expect("headers in a view_run", got=list(headers), wanted=wanted)
+        whole = b"".join(content.payload for content in shown)
+        self.expect("payloads in a view_run", got=bytes(payloads), wanted=whole)
 
     @requirement("TIER-23")
     def test_an_allocated_image_is_invisible_until_commit(self) -> None:

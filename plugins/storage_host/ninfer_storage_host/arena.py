@@ -158,6 +158,11 @@ class Arena:
         offset = extent.start - self._chunk_starts[index]
         return self._chunks[index][offset : offset + num_bytes]
 
+    def chunk_end(self, start: int) -> int:
+        """Return where the memory that holds byte `start` ends."""
+        index = bisect_left(self._chunk_starts, start + 1) - 1
+        return self._chunk_starts[index] + len(self._chunks[index])
+
     def views(self, extents: Iterable[Extent], num_bytes: int) -> list[memoryview]:
         """Return the first `num_bytes` of some extents, in order, as writable memory."""
         found = []

@@ -194,6 +194,26 @@ class HostTier(StorageTier):
             return image.header, self._arena.view(image.extents[0], image.num_bytes)
 
     @override
+    def view_run(self, keys: Sequence[ImageKey]) -> tuple[Sequence[bytes], memoryview] | None:
+        with self._lock:
+            self._require_open()
+            first = self._visible(keys[0])
+            if first is None or len(first.extents) > 1:
+                return None
+            start = first.extents[0].start
+            end, most = start, self._arena.chunk_end(start)
+            headers: list[bytes] = []
+            for key in keys:
+                image = self._visible(key)
+                if image is None or image.extents[0].start != end or end == most:
+                    break
+                if len(image.extents) > 1:
+                    break
+                headers.append(image.header)
+                end += image.num_bytes
+            return headers, self._arena.view(Extent(start, end - start), end - start)
+
+    @override
     def allocate(self, key: ImageKey, header: bytes, payload_bytes: int) -> memoryview | None:
         with self._lock:
             self._require_open()

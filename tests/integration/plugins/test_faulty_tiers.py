@@ -68,6 +68,9 @@ class FaultyTier(StorageTier):
     def view(self, key):
         return self.faulty.view(key)
 
+    def view_run(self, keys):
+        return self.faulty.view_run(keys)
+
     def allocate(self, key, header, size):
         return self.faulty.allocate(key, header, size)
 
@@ -152,13 +155,18 @@ PLAIN = {
     "sizes are fractions": ("stored_bytes", returns(868.0)),
 }
 IN_PLACE = {
-    "view raises": ("view", raises(KeyError("gone"))),
-    "view answers True": ("view", returns(True)),
-    "view answers bytes": ("view", lambda method, key: (b"", b"")),
+    "view raises": ("view_run", raises(KeyError("gone"))),
+    "view answers True": ("view_run", returns(True)),
+    "view answers bytes": ("view_run", lambda method, keys: (b"", b"")),
     "view answers the wrong way round": (
-        "view",
-        lambda method, key: method(key) and method(key)[::-1],
+        "view_run",
+        lambda method, keys: method(keys) and method(keys)[::-1],
     ),
+    "view answers too much": (
+        "view_run",
+        lambda method, keys: method(keys) and ([b""] * (len(keys) + 1), method(keys)[1]),
+    ),
+    "view answers no header": ("view_run", lambda method, keys: ([], memoryview(b""))),
     "allocate raises": ("allocate", raises(MemoryError())),
     "allocate answers bytes": ("allocate", lambda method, key, header, size: bytes(size)),
     "allocate answers less": (

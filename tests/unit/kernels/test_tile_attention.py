@@ -201,3 +201,15 @@ def test_tiles_of_other_users_are_as_they_were(compiler):
     queries = random(2, NUM_ROWS, 1, 32).bfloat16()
     attend(TileAttention(compiler), filled_pool(1, 32), Segment(0, NUM_ROWS, 0, RUNS), queries, 1.0)
     assert torch.equal(x @ x, expected)
+
+
+def test_tiles_do_not_lie_across_cache_lines(compiler):
+    """They would be right, and take twice as long."""
+    kernel = TileAttention(compiler)
+    queries = torch.randn(600, 2, 32).bfloat16()
+    for num_rows in (600, 2):
+        segment = Segment(0, num_rows, 0, ((0, 10),))
+        kernel.prepared(filled_pool(1, 32), segment, 1.0)(0, queries[:num_rows])
+    assert kernel._scratch.data_ptr() % 64 == 0
+    assert kernel._partial.data_ptr() % 64 == 0
+    assert len(kernel._scratch) > 0 < len(kernel._partial)
