@@ -306,6 +306,8 @@ class StorageTier(ABC):
     def view_run(self, keys: Sequence[ImageKey]) -> tuple[Sequence[bytes], memoryview] | None:
         """Give direct read access to the first of some images, and to those after it that lie right behind it.
 
+        All of them are as long as the first: whoever reads can only compare the length of the whole.
+
         Models with short pages have many small images, and asking for each costs more than its bytes. The default shows one
         image, as `view` does.
 

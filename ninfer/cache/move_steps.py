@@ -168,6 +168,8 @@ class MoveSteps:
         self, handle: TierHandle, moves: "Sequence[Move]", guard: DeviceGuard
     ) -> list[StepResult]:
         """Copy the first images, as many as the tier shows one behind the other; nothing if it does not show the first."""
+        if guard.is_cancelled:
+            return [GIVEN_UP] * len(moves)
         found = handle.view_run([move.key for move in moves])
         if found is None:
             return []

@@ -90,7 +90,7 @@ def byte_count(what: str, answer: object) -> int:
 
 
 def run_in_place(answer: object, num_keys: int) -> tuple[Sequence[bytes], memoryview] | None:
-    """Return headers and payloads of `view_run`. Raises WrongAnswer."""
+    """Return headers and payloads of `view_run`, these as plain bytes. Raises WrongAnswer."""
     match answer:
         case None:
             return None
@@ -98,7 +98,7 @@ def run_in_place(answer: object, num_keys: int) -> tuple[Sequence[bytes], memory
             if not 1 <= len(headers) <= num_keys:
                 raise WrongAnswer(f"showed {len(headers)} images for {num_keys} keys")
             _require_all(bytes, headers, "a header")
-            return headers, payloads
+            return headers, payloads.cast("B") if payloads.nbytes else memoryview(b"")
         case _:
             raise WrongAnswer(f"returned {_shown(answer)}, not (headers, payloads)")
 

@@ -207,7 +207,7 @@ class HostTier(StorageTier):
                 image = self._visible(key)
                 if image is None or image.extents[0].start != end or end == most:
                     break
-                if len(image.extents) > 1:
+                if len(image.extents) > 1 or image.num_bytes != first.num_bytes:
                     break
                 headers.append(image.header)
                 end += image.num_bytes

@@ -209,8 +209,7 @@ def test_a_tier_that_fails_costs_misses_and_is_named(fault):
 
 
 @pytest.mark.parametrize("fault", IN_PLACE)
-def test_an_addressable_tier_that_fails_costs_misses_and_is_named(fault, monkeypatch):
-    monkeypatch.setattr("ninfer.cache.move_steps._SMALL_BYTES", 0)  # small images are not viewed
+def test_an_addressable_tier_that_fails_costs_misses_and_is_named(fault):
     method, replacement = IN_PLACE[fault]
     check_fault(FaultyTier(host_tier(60), **{method: replacement}), method)
 
