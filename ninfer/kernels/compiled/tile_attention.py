@@ -22,6 +22,8 @@ from ninfer.kernels.segment import Segment
 MAX_COLUMNS: Final = TILE * attend_tiles.TILES_TOGETHER
 """Queries for a head of keys for which keys are shared out among threads instead of rows: all rows together are not more than
 one thread's piece of work."""
+MAX_PARTIAL_BYTES: Final = 16 << 20
+"""Room for what parts of the keys give. Rows that would need more are shared out themselves, with the same bits."""
 MIN_SHARED_SCORES: Final = 1 << 16
 """Fewer are done before a second thread has begun."""
 _ARCH_PRCTL: Final = 158
@@ -161,10 +163,12 @@ class SegmentTiles:
             self._scale,
         )
         group = num_heads // num_kv_heads
-        if num_rows * group > MAX_COLUMNS:
+        num_tiles = -(-num_rows * group // TILE)
+        num_partial = self._num_parts * num_kv_heads * num_tiles
+        partial_bytes = 4 * num_partial * attend_parts.partial_size(head_dim)
+        if num_rows * group > MAX_COLUMNS or partial_bytes > MAX_PARTIAL_BYTES:
             self._kernel.attend_many(numbers, head_dim, group)
         else:
-            num_tiles = -(-num_rows * group // TILE)
             self._kernel.attend_few(
                 numbers,
                 head_dim,

@@ -11,6 +11,7 @@ from ninfer.models.attending import attending_segments
 from tests.unit.kernels.short_team import short_team
 
 pytest.importorskip("numba")
+from ninfer.kernels.compiled import tile_attention
 from ninfer.kernels.compiled.attend_tiles import BLOCK_KEYS, PART_KEYS, TILES_TOGETHER
 from ninfer.kernels.compiled.team import Team
 from ninfer.kernels.compiled.tile_attention import MAX_COLUMNS, TileAttention, has_tiles
@@ -213,3 +214,16 @@ def test_tiles_do_not_lie_across_cache_lines(compiler):
     assert kernel._scratch.data_ptr() % 64 == 0
     assert kernel._partial.data_ptr() % 64 == 0
     assert len(kernel._scratch) > 0 < len(kernel._partial)
+
+
+def test_room_for_parts_is_bounded_and_changes_no_bit(compiler, monkeypatch):
+    pool = filled_pool(2, 32, num_pages=80)
+    queries = random(1, 40, 6, 32).bfloat16()
+    segment = Segment(0, 40, 3 * 64 * 20, ((40, 30), (0, 40)))
+    kernel = TileAttention(compiler)
+    few = attend(kernel, pool, segment, queries, 0.2)
+    assert len(kernel._partial) > 0
+    monkeypatch.setattr(tile_attention, "MAX_PARTIAL_BYTES", 1000)
+    kernel = TileAttention(compiler)
+    assert torch.equal(attend(kernel, pool, segment, queries, 0.2), few)
+    assert len(kernel._partial) == 0
