@@ -95,6 +95,7 @@ class TileAttention:
         num_tiles: int,
         *,
         num_pieces: int,
+        num_partial: int,
         num_keys: int,
     ) -> None:
         """Attend, keys shared out among threads.
@@ -104,11 +105,11 @@ class TileAttention:
             head_dim: elements of a head.
             num_tiles: of the rows' queries for a head of keys.
             num_pieces: parts of the keys times heads of keys.
+            num_partial: numbers that the parts give.
             num_keys: looked at, times heads of keys.
         """
-        size = num_pieces * num_tiles * attend_parts.partial_size(head_dim)
-        if size > len(self._partial):
-            self._partial = torch.empty(size, dtype=torch.float32)
+        if num_partial > len(self._partial):
+            self._partial = torch.empty(num_partial, dtype=torch.float32)
         own = self._own(attend_parts.scratch_bytes(head_dim, num_tiles))
         is_shared = num_pieces > 1 and num_keys * num_tiles * TILE >= MIN_SHARED_SCORES
         call = self._few if is_shared else self._few_alone
@@ -136,7 +137,6 @@ class SegmentTiles:
         """
         self._kernel = kernel
         self._pool = pool
-        self._segment = segment
         self._scale = bits_of(scale)
         self._pages = np.concatenate([np.arange(at, at + count) for at, count in segment.runs])
         self._places = (segment.num_rows, segment.position_start, segment.context_start)
@@ -164,16 +164,17 @@ class SegmentTiles:
         )
         group = num_heads // num_kv_heads
         num_tiles = -(-num_rows * group // TILE)
-        num_partial = self._num_parts * num_kv_heads * num_tiles
-        partial_bytes = 4 * num_partial * attend_parts.partial_size(head_dim)
-        if num_rows * group > MAX_COLUMNS or partial_bytes > MAX_PARTIAL_BYTES:
+        num_pieces = self._num_parts * num_kv_heads
+        num_partial = num_pieces * num_tiles * attend_parts.partial_size(head_dim)
+        if num_rows * group > MAX_COLUMNS or 4 * num_partial > MAX_PARTIAL_BYTES:
             self._kernel.attend_many(numbers, head_dim, group)
         else:
             self._kernel.attend_few(
                 numbers,
                 head_dim,
                 num_tiles,
-                num_pieces=self._num_parts * num_kv_heads,
+                num_pieces=num_pieces,
+                num_partial=num_partial,
                 num_keys=self._num_keys * num_kv_heads,
             )
         return output
