@@ -156,13 +156,9 @@ class EngineLoop:
             _log.exception("close_failed")
 
     def drain_commands(self) -> None:
-        """Run what other threads left."""
-        while True:
-            try:
-                run = self._commands.get_nowait()
-            except queue.Empty:
-                return
-            run()
+        """Run what other threads left until now; what they leave meanwhile waits until after the next step."""
+        for _ in range(self._commands.qsize()):
+            self._commands.get_nowait()()
 
     def step(self) -> bool:
         """Do one step; tell whether there was anything to do.
