@@ -102,13 +102,11 @@ def _row_kernels(options: BuildOptions) -> "RowKernels | None":
 def _segment_kernel(options: BuildOptions) -> SegmentKernel | None:
     if options.compiler is None:
         return None
-    from ninfer.kernels.compiled.tile_attention import (  # noqa: PLC0415 - needs an extra
-        TileAttention,
-        has_tiles,
-    )
+    from ninfer.kernels.compiled.matrix_unit import matrix_unit  # noqa: PLC0415 - needs an extra
+    from ninfer.kernels.compiled.tile_attention import TileAttention  # noqa: PLC0415
 
     with _compiling():
-        return TileAttention(options.compiler) if has_tiles() else None
+        return TileAttention(options.compiler) if matrix_unit() else None
 
 
 def _compile_states(config: ModelConfig, layers: list[DecoderLayer], options: BuildOptions) -> None:

@@ -9,7 +9,6 @@ from typing import Final
 from numba import carray, njit
 
 from ninfer.kernels.compiled.address import load_int, take_number, uint16_at
-from ninfer.kernels.compiled.amx import TILE, load_tile_config, store_tile_config
 from ninfer.kernels.compiled.attend_tiles import (
     BLOCK_KEYS,
     CONFIG,
@@ -34,6 +33,8 @@ from ninfer.kernels.compiled.attend_tiles import (
 )
 from ninfer.kernels.compiled.attend_tiles import HEADER_SIZE as _COMMON_SIZE
 from ninfer.kernels.compiled.softmax_tile import fold, hide
+from ninfer.kernels.compiled.tile_products import configure_tiles, save_tiles
+from ninfer.kernels.compiled.tile_shape import TILE
 from ninfer.kernels.compiled.turned import turn_queries, turn_sums
 
 PARTIAL: Final = _COMMON_SIZE
@@ -55,8 +56,8 @@ def partial_size(head_dim: int) -> int:
 def attend_parts(_op: int, header: int, thread: int, _num_threads: int) -> None:
     """Attend to parts of the keys; to be compiled. Threads take parts until none is left."""
     saved = load_int(header, SCRATCH) + thread * load_int(header, SCRATCH_BYTES)
-    store_tile_config(saved)
-    load_tile_config(load_int(header, CONFIG))
+    save_tiles(saved)
+    configure_tiles(load_int(header, CONFIG))
     num_kv_heads = load_int(header, NUM_KV_HEADS)
     first, num_parts = _parts(header)
     while True:
@@ -65,7 +66,7 @@ def attend_parts(_op: int, header: int, thread: int, _num_threads: int) -> None:
             break
         place = load_int(header, PARTIAL) + piece * _piece_bytes(header)
         _attend(header, piece % num_kv_heads, first + piece // num_kv_heads, saved + 64, place)
-    load_tile_config(saved)
+    configure_tiles(saved)
 
 
 def merge_parts(_op: int, header: int, thread: int, num_threads: int) -> None:

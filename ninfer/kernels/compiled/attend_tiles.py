@@ -20,15 +20,14 @@ from ninfer.kernels.compiled.address import (
     take_number,
     uint16_at,
 )
-from ninfer.kernels.compiled.amx import (
-    TILE,
-    TILE_BYTES,
-    load_tile_config,
+from ninfer.kernels.compiled.softmax_tile import ALL_LANES, fold, hide, raise_shift, soften
+from ninfer.kernels.compiled.tile_products import (
+    configure_tiles,
+    save_tiles,
     score_tiles,
-    store_tile_config,
     value_tiles,
 )
-from ninfer.kernels.compiled.softmax_tile import ALL_LANES, fold, hide, raise_shift, soften
+from ninfer.kernels.compiled.tile_shape import TILE, TILE_BYTES
 from ninfer.kernels.compiled.turned import turn_queries, turn_sums, turn_values
 
 QUERIES: Final = 0
@@ -83,8 +82,8 @@ def scratch_bytes(head_dim: int, group: int) -> int:
 def attend_tiles(_op: int, header: int, thread: int, _num_threads: int) -> None:
     """Attend; to be compiled. Threads take pieces of work until none is left."""
     saved = load_int(header, SCRATCH) + thread * load_int(header, SCRATCH_BYTES)
-    store_tile_config(saved)
-    load_tile_config(load_int(header, CONFIG))
+    save_tiles(saved)
+    configure_tiles(load_int(header, CONFIG))
     num_kv_heads = load_int(header, NUM_KV_HEADS)
     together = max(1, TILES_TOGETHER * num_kv_heads // load_int(header, NUM_HEADS))
     num_tiles = (load_int(header, NUM_ROWS) + TILE - 1) // TILE
@@ -98,7 +97,7 @@ def attend_tiles(_op: int, header: int, thread: int, _num_threads: int) -> None:
         first = piece // num_kv_heads * together
         tiles = (first, min(together, num_tiles - first))
         _attend(header, piece % num_kv_heads, tiles, saved + 64)
-    load_tile_config(saved)
+    configure_tiles(saved)
 
 
 @njit(error_model="numpy")

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numba
 from numba import cfunc, types
 
+from ninfer.kernels.compiled.matrix_unit import matrix_unit
 from ninfer.kernels.compiled.walk import walk
 
 _OP_SIGNATURE: Final = types.void(*[types.int64] * 4)
@@ -72,8 +73,8 @@ def _cache_folder(folder: Path) -> Iterator[None]:
 
 
 def _version() -> str:
-    """Name the sources: numba looks only at the file of the outermost function."""
-    digest = sha256(numba.__version__.encode())
+    """Name the sources and the instructions that they choose: numba looks only at the file of the outermost function."""
+    digest = sha256(f"{numba.__version__} {matrix_unit()}".encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

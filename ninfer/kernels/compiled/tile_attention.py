@@ -1,21 +1,17 @@
-"""Attention of the rows of one lane, on processors with matrix tiles. Needs numba."""
+"""Attention of the rows of one lane in matrix tiles, on processors with AVX512. Needs numba."""
 
-import ctypes
-import platform
-import sys
 from typing import Final
 
 import numpy as np
 import torch
-from numba.core.registry import cpu_target
 from torch import Tensor
 
 from ninfer.kernels.compiled import attend_parts, attend_tiles
-from ninfer.kernels.compiled.amx import TILE
 from ninfer.kernels.compiled.call import Call
 from ninfer.kernels.compiled.compiler import Compiler
 from ninfer.kernels.compiled.header import bits_of
 from ninfer.kernels.compiled.team import Team
+from ninfer.kernels.compiled.tile_shape import TILE
 from ninfer.kernels.kv_pool import KvLayout, KvPool
 from ninfer.kernels.segment import Segment
 
@@ -26,10 +22,6 @@ MAX_PARTIAL_BYTES: Final = 16 << 20
 """Room for what parts of the keys give. Rows that would need more are shared out themselves, with the same bits."""
 MIN_SHARED_SCORES: Final = 1 << 16
 """Fewer are done before a second thread has begun."""
-_ARCH_PRCTL: Final = 158
-_REQUEST_PERMISSION: Final = 0x1023
-_TILE_DATA: Final = 18
-_FEATURES: Final = ("amx-tile", "amx-bf16", "avx512f", "avx512dq")
 
 
 class TileAttention:
@@ -39,7 +31,7 @@ class TileAttention:
         """Compile, unless that has been done before.
 
         Args:
-            compiler: opened; `has_tiles` is true.
+            compiler: opened; there is a `matrix_unit`.
             team: threads that compute; None for torch's.
 
         Raises:
@@ -178,16 +170,3 @@ class SegmentTiles:
                 num_keys=self._num_keys * num_kv_heads,
             )
         return output
-
-
-def has_tiles() -> bool:
-    """Whether the processor has matrix tiles for bf16, and the system lets this process use them; asks it to."""
-    if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
-        return False
-    # What numba compiles for: the processor, or less if NUMBA_CPU_NAME or NUMBA_CPU_FEATURES say so.
-    codegen = cpu_target.target_context.codegen()
-    features = (codegen._get_host_cpu_features() or "").split(",")  # noqa: SLF001
-    if not all(f"+{name}" in features for name in _FEATURES):
-        return False
-    answer: int = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA)
-    return answer == 0

@@ -1,4 +1,4 @@
-"""Attention in matrix tiles, where the processor has them, against exact attention."""
+"""Attention in matrix tiles against exact attention."""
 
 import pytest
 import torch
@@ -13,10 +13,11 @@ from tests.unit.kernels.short_team import short_team
 pytest.importorskip("numba")
 from ninfer.kernels.compiled import tile_attention
 from ninfer.kernels.compiled.attend_tiles import BLOCK_KEYS, PART_KEYS, TILES_TOGETHER
+from ninfer.kernels.compiled.matrix_unit import matrix_unit
 from ninfer.kernels.compiled.team import Team
-from ninfer.kernels.compiled.tile_attention import MAX_COLUMNS, TileAttention, has_tiles
+from ninfer.kernels.compiled.tile_attention import MAX_COLUMNS, TileAttention
 
-pytestmark = pytest.mark.skipif(not has_tiles(), reason="the processor has no matrix tiles")
+pytestmark = pytest.mark.skipif(matrix_unit() is None, reason="the processor has no AVX512")
 
 RUNS = ((8, 6), (0, 7), (15, 2), (7, 1), (17, 3))
 NUM_ROWS = 32
