@@ -240,7 +240,7 @@ class MoveSteps:
                 part = held[offset : offset + num_bytes]
                 results += self._paced(copy_out, piece[first:end], wanted, part)
                 offset += num_bytes
-        return self._paced(self._put, handle, moves, self._staging(moves), results)
+        return self._put_paced(handle, moves, self._staging(moves), results)
 
     def _spill_in_place(
         self, handle: TierHandle, move: "Move", guard: DeviceGuard
@@ -277,7 +277,23 @@ class MoveSteps:
             DONE if read.status is ReadStatus.READ and _is_expected(move, read.header) else lost
             for move, read in zip(moves, reads, strict=True)
         ]
-        return self._paced(self._put, target, moves, buffers, results)
+        return self._put_paced(target, moves, buffers, results)
+
+    def _put_paced(
+        self,
+        handle: TierHandle,
+        moves: "Sequence[Move]",
+        payloads: Sequence[memoryview],
+        results: list[StepResult],
+    ) -> list[StepResult]:
+        """Put all at once, or a piece at a time while steps run: a write of some megabytes is a long piece of work."""
+        if self._pace.is_alone:
+            return self._put(handle, moves, payloads, results)
+        ended: list[StepResult] = []
+        for piece in _pieces(moves):
+            first, end = len(ended), len(ended) + len(piece)
+            ended += self._paced(self._put, handle, piece, payloads[first:end], results[first:end])
+        return ended
 
     def _put(
         self,

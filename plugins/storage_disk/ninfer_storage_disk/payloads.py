@@ -174,7 +174,9 @@ class Payloads:
         """
         rest = -len(payload) % self._block_bytes
         if rest:
-            self._files.write_at(handle, self._zeros[:rest], runs[-1].end * self._block_bytes - rest)
+            self._files.write_at(
+                handle, self._zeros[:rest], runs[-1].end * self._block_bytes - rest
+            )
 
     def _read_joined(self, handle: int, group: Sequence[Wanted]) -> list[bool]:
         first = group[0][0]
