@@ -26,6 +26,9 @@ _PIECE_BYTES: Final = 1 << 20
 NUM_LANES: Final = 2
 """Threads that restore a batch."""
 
+_LANE_BYTES: Final = 3 << 20
+"""What one of them reads at once: each piece costs Python, which the other thread waits for."""
+
 _SMALL_BYTES: Final = 128 << 10
 """Smaller images are read on one thread: what they cost is Python, which a second thread would wait for."""
 
@@ -86,12 +89,12 @@ class MoveSteps:
         handle = self._handles[moves[0].source - 1]
         if handle.capabilities.addressable:
             return self._restore_in_place(handle, moves, guard)
-        is_small = moves[0].num_bytes < _SMALL_BYTES
-        pieces = list(_pieces(moves))
-        if len(pieces) == 1 or is_small or not self._pace.is_alone:
-            restored = [self._restore_held(handle, piece, guard) for piece in pieces]
-            return [result for results in restored for result in results]
-        return self._restore_in_lanes(handle, pieces, guard)
+        if moves[0].num_bytes >= _SMALL_BYTES and self._pace.is_alone:
+            pieces = list(_pieces(moves, _LANE_BYTES))
+            if len(pieces) > 1:
+                return self._restore_in_lanes(handle, pieces, guard)
+        restored = [self._restore_held(handle, piece, guard) for piece in _pieces(moves)]
+        return [result for results in restored for result in results]
 
     def _paced(self, work: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
         with self._pace.piece():
@@ -327,11 +330,12 @@ class MoveSteps:
         return lanes[lane]
 
 
-def _pieces(moves: "Sequence[Move]") -> "Iterator[Sequence[Move]]":
-    """Cut a batch into parts of at most `_PIECE_BYTES`, or of one move."""
+def _pieces(moves: "Sequence[Move]", most_bytes: int | None = None) -> "Iterator[Sequence[Move]]":
+    """Cut a batch into parts of at most so many bytes, by default `_PIECE_BYTES`, or of one move."""
+    most_bytes = most_bytes or _PIECE_BYTES
     first, num_bytes = 0, 0
     for at, move in enumerate(moves):
-        if at > first and num_bytes + move.num_bytes > _PIECE_BYTES:
+        if at > first and num_bytes + move.num_bytes > most_bytes:
             yield moves[first:at]
             first, num_bytes = at, 0
         num_bytes += move.num_bytes

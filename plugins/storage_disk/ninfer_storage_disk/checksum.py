@@ -1,11 +1,16 @@
 """A 64-bit checksum as fast as memory, of one image or of many beside each other. Knows nothing about files."""
 
+import sys
 import zlib
+from functools import cache
 from hashlib import blake2b
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from ninfer_storage_disk.compiled_sums import Sums
 
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint64]
@@ -33,6 +38,7 @@ def _odd_weights(count: int) -> Words:
 
 
 _WEIGHTS: Final = _odd_weights(WINDOW_BYTES // 8)
+_WEIGHTS_ADDRESS: Final = _WEIGHTS.ctypes.data
 
 
 class Checksum:
@@ -78,10 +84,8 @@ class Checksum:
         num_rows, num_words = num_bytes // _ROW_BYTES, num_bytes // 8
         words = part[:, : num_words * 8].view(_WORD)
         if num_words:
-            rows = words[:, : num_rows * _ROW_WORDS].reshape(num_images, num_rows, _ROW_WORDS)
-            np.add.reduce(rows, axis=1, out=self._columns)
             sums = np.zeros(num_images, _SUMS)
-            sums["weighted"] = np.einsum("ij,j->i", words, _WEIGHTS[:num_words])
+            sums["weighted"] = _sum_words(words, num_rows, self._columns)
             sums["rows"] = [zlib.crc32(row) for row in self._columns]
             if num_words % _ROW_WORDS:
                 rest = words[:, num_rows * _ROW_WORDS :]
@@ -93,6 +97,47 @@ class Checksum:
             odd = part[:, num_words * 8 :]
             for at, joined in enumerate(self._joined):
                 self._joined[at] = joined + odd[at].tobytes()
+
+
+def _sum_words(words: Words, num_rows: int, columns: Words) -> Words:
+    """Return the weighted sum of each image, and write the sums of its rows.
+
+    Args:
+        words: `[num_images, num_words]` of one window, the last axis without gaps.
+        num_rows: whole rows of an image.
+        columns: `[num_images, 512]`.
+    """
+    num_images, num_words = words.shape
+    stride, gap = divmod(words.strides[0], 8)
+    address = _address(words)
+    sum_windows = compiled_sums()
+    if sum_windows is None or gap or address % 8:
+        rows = words[:, : num_rows * _ROW_WORDS].reshape(num_images, num_rows, _ROW_WORDS)
+        np.add.reduce(rows, axis=1, out=columns)
+        weighted: Words = np.einsum("ij,j->i", words, _WEIGHTS[:num_words])
+        return weighted
+    weighted = np.empty(num_images, np.uint64)
+    places = (_WEIGHTS_ADDRESS, _address(columns), _address(weighted))
+    sum_windows(address, stride, num_images, num_rows, num_words, *places)
+    return weighted
+
+
+def _address(words: Words) -> int:
+    address: int = words.__array_interface__["data"][0]
+    return address
+
+
+@cache
+def compiled_sums() -> "Sums | None":
+    """Compile once; nothing where numba is not installed or cannot compile: numpy computes the same, more slowly."""
+    if sys.byteorder != "little":
+        return None
+    try:
+        from ninfer_storage_disk.compiled_sums import compile_sums  # noqa: PLC0415 - an extra
+
+        return compile_sums()
+    except Exception:  # noqa: BLE001 - of any type
+        return None
 
 
 def empty_columns(num_images: int) -> Words:

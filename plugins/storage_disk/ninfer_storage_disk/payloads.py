@@ -15,6 +15,9 @@ _JOINED_BYTES: Final = 512 << 10
 """Small images that follow each other in the file are read, or written, and summed together, up to this: it fits the
 processor's own cache."""
 
+_SUMMED_BYTES: Final = 2 * WINDOW_BYTES
+"""Of a large image, read before they are summed: each part costs two calls, between which threads wait for the interpreter."""
+
 _FLUSH_BYTES: Final = 2 << 20
 """The device begins with what is written when there is so much of it, and works while more is written."""
 
@@ -211,9 +214,9 @@ class Payloads:
         joined = Checksum(1, entry.num_bytes)
         bytes_ = np.frombuffer(buffer, np.uint8)[None]
         offset = run.start * self._block_bytes
-        for at in range(0, len(buffer), WINDOW_BYTES):
-            part = buffer[at : at + WINDOW_BYTES]
+        for at in range(0, len(buffer), _SUMMED_BYTES):
+            part = buffer[at : at + _SUMMED_BYTES]
             if self._files.read_at(handle, part, offset + at) < len(part):
                 return False
-            joined.add(bytes_[:, at : at + WINDOW_BYTES])
+            joined.add(bytes_[:, at : at + _SUMMED_BYTES])
         return joined.values()[0] == entry.checksum

@@ -25,7 +25,7 @@ from ninfer.api import (
     TierUsage,
 )
 from ninfer_storage_disk.about import About
-from ninfer_storage_disk.checksum import checksum
+from ninfer_storage_disk.checksum import checksum, compiled_sums
 from ninfer_storage_disk.config import DiskConfig
 from ninfer_storage_disk.directory import Directory
 from ninfer_storage_disk.entry import Entry, NewImage
@@ -94,6 +94,7 @@ class DiskTier(StorageTier):
     @classmethod
     def open(cls, context: TierContext, config: DiskConfig) -> "DiskTier":
         """Open a tier. Reads the journal, no payloads."""
+        compiled_sums()
         return cls(context, config, Files())
 
     @property

@@ -5,6 +5,7 @@ from hashlib import blake2b
 
 import numpy as np
 import pytest
+from ninfer_storage_disk import checksum as checksums
 from ninfer_storage_disk.checksum import _WEIGHTS, Checksum, checksum
 
 SIZES = [0, 1, 7, 8, 4095, 4096, 4104, 24_576, 262_145, 2**20 - 1, 2**20, 2**20 + 7, 2**20 + 4104]
@@ -26,6 +27,16 @@ def plain(payload: bytes) -> int:
     return int.from_bytes(joined.digest(), "little")
 
 
+@pytest.fixture(autouse=True, params=["compiled", "numpy"])
+def way(request, monkeypatch) -> None:
+    """Both ways of summing."""
+    if request.param == "numpy":
+        monkeypatch.setattr(checksums, "compiled_sums", lambda: None)
+        return
+    pytest.importorskip("numba")
+    assert checksums.compiled_sums() is not None
+
+
 @pytest.mark.parametrize("size", [*SIZES, 1_474_560, 3 * 2**20 + 5])
 def test_one_image(size) -> None:
     payload = np.random.default_rng(size).integers(0, 256, size, np.uint8).tobytes()
@@ -38,6 +49,12 @@ def test_images_beside_each_other_with_gaps(size) -> None:
     joined = Checksum(5, size)
     joined.add(images[:, :size])
     assert joined.values() == [plain(image[:size].tobytes()) for image in images]
+
+
+@pytest.mark.parametrize("offset", [1, 4, 8])
+def test_an_image_that_begins_anywhere(offset) -> None:
+    memory = np.random.default_rng(offset).integers(0, 256, 2**20 + 5000, np.uint8)
+    assert checksum(memoryview(memory)[offset:]) == plain(memory[offset:].tobytes())
 
 
 def test_known_value() -> None:

@@ -3,8 +3,14 @@
 import threading
 import time
 
+import pytest
+
 from ninfer.cache.pace import Pace
+from ninfer.cache.tier_handle import TierHandle
+from ninfer.cache.transfers import MoveStatus, Transfers
+from ninfer.obs.clock import SystemClock
 from tests.fakes.harness import Harness
+from tests.unit.cache.test_transfers import PAGE_BYTES, Device, GatedTier, drained, move
 
 
 def work(seconds):
@@ -77,3 +83,28 @@ def test_the_engine_is_left_alone_by_copies_while_it_computes_and_only_then():
     assert seen
     assert not any(seen)
     harness.close()
+
+
+@pytest.mark.parametrize(("num_steps", "sizes"), [(0, [1, 7]), (1, [1, 2, 2, 2, 1])])
+def test_while_steps_run_no_write_is_longer_than_a_piece(monkeypatch, num_steps, sizes):
+    monkeypatch.setattr("ninfer.cache.move_steps._PIECE_BYTES", 2 * PAGE_BYTES)
+    tier, wake, pace = GatedTier(), threading.Event(), Pace(0.5)
+    transfers = Transfers(
+        [TierHandle("gated", tier)],
+        Device(40),
+        SystemClock(),
+        deadline_s=10.0,
+        wake=wake.set,
+        pace=pace,
+    )
+    for _ in range(num_steps):
+        pace.begin()
+    moves = [move(n, source=0, target=1, location=n) for n in range(8)]
+    transfers.start(moves[:1])
+    assert tier.is_asked.wait(10)
+    transfers.start(moves[1:])
+    tier.gate.set()
+    assert {m.status for m in drained(transfers, wake)} == {MoveStatus.DONE}
+    assert [len(call) for call in tier.calls] == sizes
+    assert tier.contains([m.key for m in moves]) == [True] * 8
+    transfers.close(5)

@@ -32,7 +32,7 @@ class LaneDevice(Device):
 def test_threads_of_a_restore_copy_beside_each_other_and_cancelling_waits_for_both(
     monkeypatch, is_worker_first
 ):
-    monkeypatch.setattr("ninfer.cache.move_steps._PIECE_BYTES", PAGE_BYTES)
+    monkeypatch.setattr("ninfer.cache.move_steps._LANE_BYTES", PAGE_BYTES)
     monkeypatch.setattr("ninfer.cache.move_steps._SMALL_BYTES", PAGE_BYTES)
     tier, wake, device = DictTier(10**6), threading.Event(), LaneDevice(40)
     transfers = Transfers(

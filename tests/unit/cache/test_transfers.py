@@ -10,7 +10,6 @@ from ninfer_storage_host.tier import HostTier
 
 from ninfer.api import ImageKey, ImageKind, TierContext
 from ninfer.cache.identity import ImageHeader, encode_tokens
-from ninfer.cache.pace import Pace
 from ninfer.cache.tier_handle import TierHandle
 from ninfer.cache.transfers import BATCH_BYTES, Move, MoveStatus, Transfers, batches_of
 from ninfer.exec.host_memory import HostMemory
@@ -325,31 +324,6 @@ def test_joined_writes_stay_below_their_limit(gated, monkeypatch):
     tier.gate.set()
     drained(transfers, wake)
     assert [len(call) for call in tier.calls] == [1, 3, 3, 1]
-
-
-@pytest.mark.parametrize(("num_steps", "sizes"), [(0, [1, 7]), (1, [1, 2, 2, 2, 1])])
-def test_while_steps_run_no_write_is_longer_than_a_piece(monkeypatch, num_steps, sizes):
-    monkeypatch.setattr("ninfer.cache.move_steps._PIECE_BYTES", 2 * PAGE_BYTES)
-    tier, wake, pace = GatedTier(), threading.Event(), Pace(0.5)
-    transfers = Transfers(
-        [TierHandle("gated", tier)],
-        Device(40),
-        SystemClock(),
-        deadline_s=10.0,
-        wake=wake.set,
-        pace=pace,
-    )
-    for _ in range(num_steps):
-        pace.begin()
-    moves = [move(n, source=0, target=1, location=n) for n in range(8)]
-    transfers.start(moves[:1])
-    assert tier.is_asked.wait(10)
-    transfers.start(moves[1:])
-    tier.gate.set()
-    assert {m.status for m in drained(transfers, wake)} == {MoveStatus.DONE}
-    assert [len(call) for call in tier.calls] == sizes
-    assert tier.contains([m.key for m in moves]) == [True] * 8
-    transfers.close(5)
 
 
 def test_batches_of_small_images_have_more_of_them():
