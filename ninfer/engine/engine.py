@@ -147,6 +147,7 @@ class EngineLoop:
                 is_busy = False
             if not is_busy:
                 self._wait()
+        self.drain_commands()  # requests behind the one that stopped the loop end like all others
         self.parts.manager.transfers.pace.end()
         for request_id in self.parts.scheduler.live_ids():
             self.parts.scheduler.abort(request_id)

@@ -32,3 +32,17 @@ def test_commands_run_in_the_order_they_were_left():
     harness.loop.drain_commands()
     assert seen == [0, 1, 2, 3, 4]
     harness.close()
+
+
+def test_a_request_that_arrives_while_the_loop_stops_is_answered():
+    harness = Harness()
+    answers = []
+
+    def late():
+        answers.append(harness.submit([1] * 10, 4))
+
+    harness.loop.stop()
+    harness.loop.command(lambda: harness.loop.command(late))
+    harness.loop.run()
+    assert [answer.reason for answer in answers] == ["aborted"]
+    harness.close()
