@@ -111,7 +111,7 @@ def _sum_words(words: Words, num_rows: int, columns: Words) -> Words:
     stride, gap = divmod(words.strides[0], 8)
     address = _address(words)
     sum_windows = compiled_sums()
-    if sum_windows is None or gap or address % 8:
+    if sum_windows is None or gap or stride < 0 or address % 8 or not _fits(columns, num_images):
         rows = words[:, : num_rows * _ROW_WORDS].reshape(num_images, num_rows, _ROW_WORDS)
         np.add.reduce(rows, axis=1, out=columns)
         weighted: Words = np.einsum("ij,j->i", words, _WEIGHTS[:num_words])
@@ -120,6 +120,11 @@ def _sum_words(words: Words, num_rows: int, columns: Words) -> Words:
     places = (_WEIGHTS_ADDRESS, _address(columns), _address(weighted))
     sum_windows(address, stride, num_images, num_rows, num_words, *places)
     return weighted
+
+
+def _fits(columns: Words, num_images: int) -> bool:
+    """Tell whether compiled code, which looks at nothing but addresses, may write there; numpy says what is wrong."""
+    return columns.shape == (num_images, _ROW_WORDS) and columns.flags.c_contiguous
 
 
 def _address(words: Words) -> int:

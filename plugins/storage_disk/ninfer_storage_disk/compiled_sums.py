@@ -85,7 +85,7 @@ def compile_sums() -> Sums:
     """
     try:
         compiled = cfunc(_SIGNATURE, cache=True, error_model="numpy")(_sum_windows)
-    except RuntimeError:  # no folder for machine code
+    except Exception:  # noqa: BLE001 - no folder for machine code, a full disk, damaged code there
         compiled = cfunc(_SIGNATURE, error_model="numpy")(_sum_windows)
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     kinds = (pointer, number, number, number, number, pointer, pointer, pointer)

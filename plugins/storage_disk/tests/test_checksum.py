@@ -1,5 +1,8 @@
 """The checksum is part of the format: however the bytes are given, it equals the plain sentence of `Checksum`."""
 
+import os
+import subprocess
+import sys
 import zlib
 from hashlib import blake2b
 
@@ -55,6 +58,44 @@ def test_images_beside_each_other_with_gaps(size) -> None:
 def test_an_image_that_begins_anywhere(offset) -> None:
     memory = np.random.default_rng(offset).integers(0, 256, 2**20 + 5000, np.uint8)
     assert checksum(memoryview(memory)[offset:]) == plain(memory[offset:].tobytes())
+
+
+def test_images_in_another_order_in_memory() -> None:
+    images = np.random.default_rng(1).integers(0, 256, (4, 8192), np.uint8)
+    joined = Checksum(4, 8192)
+    joined.add(images[::-1])
+    assert joined.values() == [plain(image.tobytes()) for image in images[::-1]]
+
+
+def test_nothing_is_written_beyond_the_memory_to_work_in() -> None:
+    memory = np.full((8, 512), 7, np.uint64)
+    joined = Checksum(4, 8192, memory[:2])
+    with pytest.raises(ValueError):
+        joined.add(np.zeros((4, 8192), np.uint8))
+    assert (memory[2:] == 7).all()
+
+
+def test_memory_to_work_in_may_have_gaps() -> None:
+    image = np.random.default_rng(1).integers(0, 256, (2, 8192), np.uint8)
+    joined = Checksum(2, 8192, np.zeros((2, 1024), np.uint64)[:, :512])
+    joined.add(image)
+    assert joined.values() == [plain(row.tobytes()) for row in image]
+
+
+def test_damaged_machine_code_of_an_earlier_process_is_not_used(tmp_path) -> None:
+    pytest.importorskip("numba")
+    code = "from ninfer_storage_disk.compiled_sums import compile_sums; compile_sums()"
+
+    def start() -> None:
+        folder = {"NUMBA_CACHE_DIR": str(tmp_path)}
+        subprocess.run([sys.executable, "-c", code], env={**os.environ, **folder}, check=True)
+
+    start()
+    kept = [path for path in tmp_path.rglob("*.nb?") if path.is_file()]
+    assert kept
+    for path in kept:
+        path.write_bytes(path.read_bytes()[:100])
+    start()
 
 
 def test_known_value() -> None:
