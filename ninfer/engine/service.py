@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from ninfer.obs.metrics import MetricSample
 from ninfer.obs.model_info import ModelInfo
 
 EventSink = Callable[[RequestEvent], None]
+_SHUTTING_DOWN: Final = "the server is shutting down"
 
 
 class EngineService:
@@ -75,11 +77,10 @@ class EngineService:
             EngineStopped: the engine drains, has failed or is closed.
         """
         if self._is_draining or not self._thread.is_alive() or self._loop.failure:
-            msg = self._loop.failure or "the server is shutting down"
-            raise EngineStopped(msg)
+            raise EngineStopped(self._loop.failure or _SHUTTING_DOWN)
         request = self._fitted(request)
         self._loop.parts.manager.check_feasible(request)
-        self._loop.command(self._take(request, sink))
+        self._take(request, sink)
 
     def _fitted(self, request: GenerationRequest) -> GenerationRequest:
         """Check a request against the served context and clamp what may be clamped."""
@@ -117,9 +118,17 @@ class EngineService:
             raise RequestError(msg, param="prompt")
         return encoded
 
-    def _take(self, request: GenerationRequest, sink: EventSink) -> Callable[[], None]:
-        """Reserve a place in the queue and return the command that submits."""
+    def _take(self, request: GenerationRequest, sink: EventSink) -> None:
+        """Reserve a place in the queue and leave the command that submits, before the one that stops the loop."""
+
+        def forward(event: RequestEvent) -> None:
+            if isinstance(event, FinishedEvent):
+                self._forget(request.request_id)
+            sink(event)
+
         with self._lock:
+            if self._is_draining:
+                raise EngineStopped(_SHUTTING_DOWN)
             if request.request_id in self._live:
                 msg = f"request id {request.request_id!r} is live already"
                 raise RequestError(msg, param="request_id")
@@ -129,13 +138,7 @@ class EngineService:
                 raise QueueFull(msg)
             self._live.add(request.request_id)
             self._is_empty.clear()
-
-        def forward(event: RequestEvent) -> None:
-            if isinstance(event, FinishedEvent):
-                self._forget(request.request_id)
-            sink(event)
-
-        return lambda: self._loop.submit_or_end(request, forward)
+            self._loop.command(lambda: self._loop.submit_or_end(request, forward))
 
     def _forget(self, request_id: str) -> None:
         with self._lock:
@@ -177,7 +180,8 @@ class EngineService:
 
     async def drain(self, timeout_s: float) -> None:
         """Refuse new requests, wait for live ones, then abort the rest."""
-        self._is_draining = True
+        with self._lock:
+            self._is_draining = True
         if await asyncio.to_thread(self._is_empty.wait, timeout_s):
             return
         with self._lock:
@@ -187,6 +191,7 @@ class EngineService:
 
     def close(self) -> None:
         """Stop the engine and free what it holds; blocks until its thread has ended."""
-        self._is_draining = True
+        with self._lock:
+            self._is_draining = True
         self._loop.stop()
         self._thread.join()
