@@ -93,7 +93,9 @@ class MoveSteps:
             pieces = list(_pieces(moves, _LANE_BYTES))
             if len(pieces) > 1:
                 return self._restore_in_lanes(handle, pieces, guard)
-        restored = [self._restore_held(handle, piece, guard) for piece in _pieces(moves)]
+        restored = [
+            self._restore_held(handle, piece, guard) for piece in _pieces(moves, _PIECE_BYTES)
+        ]
         return [result for results in restored for result in results]
 
     def _paced(self, work: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
@@ -159,7 +161,7 @@ class MoveSteps:
     ) -> list[StepResult]:
         """Copy out of the tier's own memory, or by way of memory of this thread what it does not show."""
         results: list[StepResult] = []
-        for piece in _pieces(moves):
+        for piece in _pieces(moves, _PIECE_BYTES):
             end = len(results) + len(piece)
             while len(results) < end:
                 rest = moves[len(results) : end]
@@ -236,7 +238,7 @@ class MoveSteps:
         held = memoryview(self._held(0, _num_bytes(moves)))
         results: list[StepResult] = []
         offset = 0
-        for piece in _pieces(moves):
+        for piece in _pieces(moves, _PIECE_BYTES):
             for first, end in _alike(piece, [DONE] * len(piece)):
                 at, num_bytes = len(results), _num_bytes(piece[first:end])
                 wanted = guards[at : at + end - first]
@@ -293,7 +295,7 @@ class MoveSteps:
         if self._pace.is_alone:
             return self._put(handle, moves, payloads, results)
         ended: list[StepResult] = []
-        for piece in _pieces(moves):
+        for piece in _pieces(moves, _PIECE_BYTES):
             first, end = len(ended), len(ended) + len(piece)
             ended += self._paced(self._put, handle, piece, payloads[first:end], results[first:end])
         return ended
@@ -330,9 +332,8 @@ class MoveSteps:
         return lanes[lane]
 
 
-def _pieces(moves: "Sequence[Move]", most_bytes: int | None = None) -> "Iterator[Sequence[Move]]":
-    """Cut a batch into parts of at most so many bytes, by default `_PIECE_BYTES`, or of one move."""
-    most_bytes = most_bytes or _PIECE_BYTES
+def _pieces(moves: "Sequence[Move]", most_bytes: int) -> "Iterator[Sequence[Move]]":
+    """Cut a batch into parts of at most so many bytes, or of one move."""
     first, num_bytes = 0, 0
     for at, move in enumerate(moves):
         if at > first and num_bytes + move.num_bytes > most_bytes:

@@ -35,7 +35,7 @@ BATCH_BYTES: Final = 4 << 20
 """A batch of smaller images has more of them, up to this."""
 JOINED_BYTES: Final = 24 << 20
 """Batches that wait for the same tier are written together up to this: each write of a tier that flushes costs a flush.
-While steps run it is `BATCH_BYTES`, for a write is one piece of work."""
+While steps run it is `BATCH_BYTES`: writes are then a piece at a time."""
 
 
 class MoveStatus(StrEnum):

@@ -20,7 +20,8 @@ _TILE_DATA: Final = 18
 def matrix_unit() -> MatrixUnit | None:
     """Return the fastest instructions that numba compiles for and the system allows; None without AVX512.
 
-    numba compiles for the processor, or for less if NUMBA_CPU_NAME or NUMBA_CPU_FEATURES say so: code that LLVM does not know ends the process.
+    numba compiles for the processor, or for less if NUMBA_CPU_NAME or NUMBA_CPU_FEATURES say so. Other instructions than it
+    compiles for end the process.
     """
     codegen = cpu_target.target_context.codegen()
     features = (codegen._get_host_cpu_features() or "").split(",")  # noqa: SLF001

@@ -16,13 +16,13 @@ from ninfer.kernels.compiled.vectors import number
 
 @intrinsic
 def save_tiles(_context: Any, _address: Any) -> Any:
-    """Write how the thread's tiles are configured to 64 bytes."""
+    """Write how the thread's AMX tiles are configured to 64 bytes; does nothing where others multiply."""
     return types.int64(types.int64), _config("sttilecfg")
 
 
 @intrinsic
 def configure_tiles(_context: Any, _address: Any) -> Any:
-    """Configure the thread's tiles from 64 bytes; zeros give them back."""
+    """Configure the thread's AMX tiles from 64 bytes, zeros to give them back; does nothing where others multiply."""
     return types.int64(types.int64), _config("ldtilecfg")
 
 

@@ -51,22 +51,12 @@ def _sum_windows(  # noqa: PLR0913
         total = np.uint64(0)
         for row in range(0, num_rows - 3, 4):
             at = row * _ROW_WORDS
-            first, second, third, fourth = (
-                own[at : at + 512],
-                own[at + 512 : at + 1024],
-                own[at + 1024 : at + 1536],
-                own[at + 1536 : at + 2048],
-            )
-            by_first, by_second, by_third, by_fourth = (
-                factors[at : at + 512],
-                factors[at + 512 : at + 1024],
-                factors[at + 1024 : at + 1536],
-                factors[at + 1536 : at + 2048],
-            )
+            rows = own[at : at + 4 * _ROW_WORDS].reshape(4, _ROW_WORDS)
+            by = factors[at : at + 4 * _ROW_WORDS].reshape(4, _ROW_WORDS)
             for k in range(_ROW_WORDS):
-                sums[k] += first[k] + second[k] + third[k] + fourth[k]
-                total += first[k] * by_first[k] + second[k] * by_second[k]
-                total += third[k] * by_third[k] + fourth[k] * by_fourth[k]
+                sums[k] += rows[0, k] + rows[1, k] + rows[2, k] + rows[3, k]
+                total += rows[0, k] * by[0, k] + rows[1, k] * by[1, k]
+                total += rows[2, k] * by[2, k] + rows[3, k] * by[3, k]
         for row in range(num_rows // 4 * 4, num_rows):
             at = row * _ROW_WORDS
             for k in range(_ROW_WORDS):

@@ -154,6 +154,7 @@ class Payloads:
         whole = memory.images[: stride * len(group)]
         for at, (payload, _) in enumerate(group):
             whole[at * stride : at * stride + num_bytes] = payload
+            whole[at * stride + num_bytes : (at + 1) * stride] = self._zeros[: stride - num_bytes]
         images = np.frombuffer(whole, np.uint8).reshape(len(group), stride)
         joined = Checksum(len(group), num_bytes, memory.columns)
         joined.add(images[:, :num_bytes])

@@ -94,7 +94,7 @@ class DiskTier(StorageTier):
     @classmethod
     def open(cls, context: TierContext, config: DiskConfig) -> "DiskTier":
         """Open a tier. Reads the journal, no payloads."""
-        compiled_sums()
+        compiled_sums()  # now, and not while the first image waits for it
         return cls(context, config, Files())
 
     @property
