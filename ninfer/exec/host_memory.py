@@ -1,6 +1,8 @@
 """Host memory that a device copies to and from fast. Knows nothing about what is stored in it."""
 
+import contextlib
 import ctypes
+import mmap
 import sys
 from collections.abc import Iterator
 from typing import Any, Final
@@ -42,9 +44,28 @@ class HostMemory:
         """
         if num_bytes < 0:
             raise ValueError(f"num_bytes must be >= 0, got {num_bytes}")
-        if not self._is_pinned or num_bytes == 0:
-            return np.zeros(num_bytes, np.uint8).data
-        return np.asarray(_PinnedBytes(num_bytes)).data
+        if num_bytes == 0:
+            return memoryview(bytearray())
+        if self._is_pinned:
+            return np.asarray(_PinnedBytes(num_bytes)).data
+        return _in_small_pages(num_bytes)
+
+
+def _in_small_pages(num_bytes: int) -> memoryview:
+    """Return plain memory that comes in small pages as it is first written.
+
+    A huge page comes in one go, while steps run and threads wait: 4.4 ms for 2 MiB in a virtual machine whose host takes free
+    memory back, where an image of 1.4 MiB takes 0.7 ms in small ones. Copies were as fast from either.
+    """
+    if sys.platform != "linux":
+        return np.zeros(num_bytes, np.uint8).data
+    try:
+        memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"no {num_bytes} bytes of host memory: {error}") from error
+    with contextlib.suppress(OSError):  # a kernel without huge pages
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return memoryview(memory)
 
 
 class _PinnedBytes:

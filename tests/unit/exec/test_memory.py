@@ -1,5 +1,6 @@
 import gc
 import os
+import re
 import weakref
 from pathlib import Path
 
@@ -172,3 +173,18 @@ def test_a_refused_pin_leaves_nothing_pinned(monkeypatch) -> None:
     with pytest.raises(host_memory.PinFailed, match="10000 bytes"):
         HostMemory(torch.device("cuda")).allocate_host(10_000)
     assert runtime.pinned == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="reads Linux' proc")
+def test_host_memory_comes_in_small_pages() -> None:
+    view = HostMemory(CPU).allocate_host(2**24)
+    address = np.asarray(view).ctypes.data
+    smaps = Path("/proc/self/smaps").read_text()
+    (flags,) = (
+        flags
+        for first, end, flags in re.findall(
+            r"^([0-9a-f]+)-([0-9a-f]+) .*?^VmFlags: (.*?)$", smaps, re.MULTILINE | re.DOTALL
+        )
+        if int(first, 16) <= address < int(end, 16)
+    )
+    assert "nh" in flags.split()
