@@ -77,7 +77,7 @@ class Prefix:
     def _complete(self, path: list[PageNode]) -> list[PageNode]:
         """Cut a path where a page cannot be read, or is on the device without the one before it.
 
-        Two lanes that compute the same prefix leave that: the page of the first goes, and the second adds to it. A restore
+        Two lanes that compute the same prefix can leave that: the page of the first goes, and the second adds to it. A restore
         brings pages that follow each other, and waiting for such a one as if it were just coming would never end.
         """
         is_missing = False
