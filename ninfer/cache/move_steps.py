@@ -292,10 +292,8 @@ class MoveSteps:
         results: list[StepResult],
     ) -> list[StepResult]:
         """Put all at once, or a piece at a time while steps run: a write of some megabytes is a long piece of work."""
-        if self._pace.is_alone:
-            return self._put(handle, moves, payloads, results)
         ended: list[StepResult] = []
-        for piece in _pieces(moves, _PIECE_BYTES):
+        for piece in [moves] if self._pace.is_alone else _pieces(moves, _PIECE_BYTES):
             first, end = len(ended), len(ended) + len(piece)
             ended += self._paced(self._put, handle, piece, payloads[first:end], results[first:end])
         return ended
