@@ -1,15 +1,14 @@
 """Builds a model from named tensors. Knows nothing about file formats."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import torch
 
 from ninfer.kernels.paged_attention import SegmentKernel
 from ninfer.models.build_options import BuildOptions
-from ninfer.models.compiling import CompilingFailed, can_compile_states
+from ninfer.models.compiling import can_compile_states, compiling
 from ninfer.models.config import ModelConfig
 from ninfer.models.decoder_layer import DecoderLayer
 from ninfer.models.delta_net import DeltaNet
@@ -86,7 +85,7 @@ def _compiled_step(
         return None
     from ninfer.models.compiled_step import CompiledStep  # noqa: PLC0415 - needs an extra
 
-    with _compiling():
+    with compiling():
         return CompiledStep(config, weights, options.compiler)
 
 
@@ -95,7 +94,7 @@ def _row_kernels(options: BuildOptions) -> "RowKernels | None":
         return None
     from ninfer.kernels.compiled.row_kernels import RowKernels  # noqa: PLC0415 - needs an extra
 
-    with _compiling():
+    with compiling():
         return RowKernels(options.compiler)
 
 
@@ -105,23 +104,14 @@ def _segment_kernel(options: BuildOptions) -> SegmentKernel | None:
     from ninfer.kernels.compiled.matrix_unit import matrix_unit  # noqa: PLC0415 - needs an extra
     from ninfer.kernels.compiled.tile_attention import TileAttention  # noqa: PLC0415
 
-    with _compiling():
+    with compiling():
         return TileAttention(options.compiler) if matrix_unit() else None
 
 
 def _compile_states(config: ModelConfig, layers: list[DecoderLayer], options: BuildOptions) -> None:
     if options.compiler is None or not can_compile_states(config, options.dtype):
         return
-    with _compiling():
+    with compiling():
         for layer in layers:
             if isinstance(layer.mixer, DeltaNet):
                 layer.mixer.compile(options.compiler)
-
-
-@contextmanager
-def _compiling() -> Iterator[None]:
-    """Raise whatever numba raises as `CompilingFailed`."""
-    try:
-        yield
-    except Exception as error:
-        raise CompilingFailed(f"{type(error).__name__}: {error}") from error

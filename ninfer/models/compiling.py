@@ -1,5 +1,7 @@
 """Which models can be computed by compiled steps, and what becomes of those that cannot. Needs no numba."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import torch
@@ -19,6 +21,15 @@ class CompilingFailed(NinferError):
     code = "compiling_failed"
 
 
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Raise whatever numba raises as `CompilingFailed`."""
+    try:
+        yield
+    except Exception as error:
+        raise CompilingFailed(f"{type(error).__name__}: {error}") from error
+
+
 def can_compile(config: ModelConfig, dtype: torch.dtype) -> bool:
     """Whether `compiled_step.CompiledStep` knows all of a model's layers.
 
@@ -26,8 +37,12 @@ def can_compile(config: ModelConfig, dtype: torch.dtype) -> bool:
         config: of the model.
         dtype: of its weights and KV. Only bf16, which nobody expects to be exact, is computed in float32.
     """
-    fits = config.head_dim % PANEL == 0 and config.intermediate_size % PANEL == 0
-    return dtype == torch.bfloat16 and config.is_plain and fits
+    return dtype == torch.bfloat16 and config.is_plain and _fits(config)
+
+
+def can_compile_head(config: ModelConfig, dtype: torch.dtype) -> bool:
+    """Whether `compiled_head.CompiledHead` can compute a model's head that predicts several tokens; see `can_compile`."""
+    return dtype == torch.bfloat16 and not config.experts and _fits(config)
 
 
 def can_compile_states(config: ModelConfig, dtype: torch.dtype) -> bool:
@@ -37,3 +52,7 @@ def can_compile_states(config: ModelConfig, dtype: torch.dtype) -> bool:
         return False
     is_small = delta.key_dim * delta.value_dim <= MAX_STATE_ELEMENTS
     return is_small and delta.value_dim % HALF_PANEL == 0
+
+
+def _fits(config: ModelConfig) -> bool:
+    return config.head_dim % PANEL == 0 and config.intermediate_size % PANEL == 0

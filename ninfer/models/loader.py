@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -90,8 +91,11 @@ def load_mtp_head(source: ModelSource, model: Transformer) -> MtpHead:
         ModelError: the files are unreadable, or a tensor is missing, unknown or misshapen.
     """
     _, file = _open(source)
-    options = BuildOptions(model.dtype, model.linear_policy, model.device)
-    return build_mtp_head(model, file, options)
+    try:
+        return build_mtp_head(model, file, model.options)
+    except CompilingFailed as error:
+        _log.warning("compiled_draft_head_off", reason=str(error))
+    return build_mtp_head(model, file, replace(model.options, compiler=None))
 
 
 def choose_policy(

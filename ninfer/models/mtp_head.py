@@ -11,12 +11,13 @@ Embedding before hidden state in the joined vector, as in the published checkpoi
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import Tensor
 
 from ninfer.api import LaneRows
+from ninfer.kernels.compiled.contexts import Contexts
 from ninfer.kernels.kv_pool import KvLayout, KvPool
 from ninfer.kernels.linear import Linear, LinearPolicy
 from ninfer.kernels.paged_attention import plan_attention
@@ -26,6 +27,7 @@ from ninfer.kernels.segment import Segment
 from ninfer.kernels.weight import Weight
 from ninfer.models.attending import attending_segments
 from ninfer.models.build_options import BuildOptions
+from ninfer.models.compiling import can_compile_head, compiling
 from ninfer.models.decoder_layer import DecoderLayer
 from ninfer.models.layer_builder import LayerBuilder
 from ninfer.models.operator_builder import OperatorBuilder
@@ -36,9 +38,17 @@ from ninfer.models.tensor_shapes import DRAFT_LAYER
 from ninfer.models.transformer import Transformer
 from ninfer.models.weight_file import MTP_PREFIX, WeightFile, check_draft_head
 
+if TYPE_CHECKING:
+    from ninfer.kernels.compiled.panels import PanelFormat
+    from ninfer.models.compiled_head import CompiledHead
+
 MAX_UNPACKED_WEIGHTS: Final = 1 << 20
 """Weights of a head that is held in float32. Measured for a product of one row with 128 x 128 and 512 x 128: 5 and 12 us,
 55 and 65 us with packed weights. Unlike those, its bits depend on the rows beside; for guesses that does not matter."""
+MAX_COMPILED_ROWS: Final = 32
+"""Of a call of the compiled head; more are products of matrices."""
+MAX_COMPILED_KEYS: Final = 1 << 14
+"""Of all its rows: it attends row by row, and matrix tiles read the keys of a lane once."""
 _FIRST_ENTRY = 1
 """Position of the first entry."""
 
@@ -71,13 +81,20 @@ class MtpHead:
         kv_spec: layout of the pool it needs, with the same number of pages as the model's.
     """
 
-    def __init__(self, model: Transformer, weights: MtpWeights, options: BuildOptions) -> None:
+    def __init__(
+        self,
+        model: Transformer,
+        weights: MtpWeights,
+        options: BuildOptions,
+        compiled: "CompiledHead | None" = None,
+    ) -> None:
         """Keep the weights.
 
         Args:
             model: whose head it is; gives embedding and output projection.
             weights: operators.
             options: how they were built.
+            compiled: computes a few rows over short contexts.
         """
         config = model.config
         self.kv_spec = KvLayout(1, config.num_kv_heads, config.head_dim, options.dtype)
@@ -86,6 +103,7 @@ class MtpHead:
         self._activation_dtype = options.activation_dtype
         self._num_heads = config.num_heads
         self._scale = config.head_dim**-0.5
+        self._compiled = compiled
         self._pool: KvPool | None = None
 
     def bind(self, pool: KvPool) -> None:
@@ -101,7 +119,6 @@ class MtpHead:
         """
         if self._pool is None:
             raise ValueError("the head has no KV pool yet")
-        weights, device = self._weights, self._model.device
         token_ids: list[int] = []
         positions: list[int] = []
         last_rows: list[int] = []
@@ -120,26 +137,44 @@ class MtpHead:
             token_ids.extend(lane.token_ids)
             positions.extend(range(segment.position_start, segment.position_end))
             last_rows.append(len(token_ids) - 1)
-        attention = plan_attention(
-            self._pool,
-            attending_segments(segments, self.kv_spec, self._model.segment_kernel),
-            num_heads=self._num_heads,
-            scale=self._scale,
-            kernel=self._model.segment_kernel,
-        )
+        device = self._model.device
+        embedded = self._model.embed(torch.tensor(token_ids, device=device))
         rotation = rotations(
             torch.tensor(positions, device=device),
-            weights.inverse_frequencies,
+            self._weights.inverse_frequencies,
             self._activation_dtype,
         )
-        embedded = self._model.embed(torch.tensor(token_ids, device=device))
+        is_short = sum(positions) <= MAX_COMPILED_KEYS and len(positions) <= MAX_COMPILED_ROWS
+        if self._compiled is not None and is_short:
+            contexts = Contexts(segments)
+            results = self._compiled.results(embedded, hidden, rotation, contexts, self._pool)
+            return results[last_rows]
+        x = self._rows(segments, embedded, hidden, rotation, self._pool)
+        if len(last_rows) != len(token_ids):
+            x = x[torch.tensor(last_rows, device=device)]
+        return self._weights.norm(x)
+
+    def _rows(
+        self,
+        segments: Sequence[Segment],
+        embedded: Tensor,
+        hidden: Tensor,
+        rotation: Tensor,
+        pool: KvPool,
+    ) -> Tensor:
+        """Compute rows up to the last norm: `[num_rows, hidden_size]`."""
+        weights, kernel = self._weights, self._model.segment_kernel
+        attention = plan_attention(
+            pool,
+            attending_segments(segments, self.kv_spec, kernel),
+            num_heads=self._num_heads,
+            scale=self._scale,
+            kernel=kernel,
+        )
         joined = torch.cat((weights.embedding_norm(embedded), weights.hidden_norm(hidden)), dim=-1)
         stream = ResidualStream(weights.join(joined))
         weights.layer.add_to(stream, Step(rotation, attention))
-        x = stream.rows()
-        if len(last_rows) != len(token_ids):
-            x = x[torch.tensor(last_rows, device=device)]
-        return weights.norm(x)
+        return stream.rows()
 
     @torch.inference_mode()
     def choose(self, hidden: Tensor) -> list[int]:
@@ -154,14 +189,16 @@ def build_mtp_head(model: Transformer, file: WeightFile, options: BuildOptions) 
     Args:
         model: whose head it is.
         file: the checkpoint.
-        options: as the model was built with.
+        options: as the model was built with, or without a compiler.
 
     Raises:
         ModelError: a tensor is missing, unknown or misshapen, or cannot be read.
+        CompilingFailed: there is a compiler, and numba cannot compile the head.
     """
     config, head = model.config, _HeadTensors(file)
     check_draft_head(head.shapes, config)
-    held = _held(options, head.shapes)
+    is_compiled = options.compiler is not None and can_compile_head(config, options.dtype)
+    held = _held(options, head.shapes, is_compiled=is_compiled)
     operators = OperatorBuilder(config, held)
 
     def norm(name: str) -> RmsNorm:
@@ -175,17 +212,34 @@ def build_mtp_head(model: Transformer, file: WeightFile, options: BuildOptions) 
         norm=norm("norm"),
         inverse_frequencies=inverse_frequencies(config).to(options.device),
     )
-    return MtpHead(model, weights, options)
+    return MtpHead(model, weights, options, _compiled(model, weights, options))
 
 
-def _held(options: BuildOptions, shapes: Mapping[str, tuple[int, ...]]) -> BuildOptions:
+def _held(
+    options: BuildOptions, shapes: Mapping[str, tuple[int, ...]], *, is_compiled: bool
+) -> BuildOptions:
     """Hold a small head in float32 on a CPU: its products take less time than packing their inputs."""
-    num_weights = sum(math.prod(shape) for shape in shapes.values())
     if options.device.type != "cpu" or options.dtype != torch.bfloat16:
         return options
-    if num_weights > MAX_UNPACKED_WEIGHTS:
+    num_weights = sum(math.prod(shape) for shape in shapes.values())
+    if num_weights <= MAX_UNPACKED_WEIGHTS:
+        options = replace(options, dtype=torch.float32, policy=LinearPolicy())
+    if not is_compiled:
         return options
-    return replace(options, dtype=torch.float32, policy=LinearPolicy())
+    few = options.policy.few
+    form: PanelFormat = few if few in {"int4", "int8"} else "bf16"
+    return replace(options, policy=replace(options.policy, compiled=form))
+
+
+def _compiled(
+    model: Transformer, weights: MtpWeights, options: BuildOptions
+) -> "CompiledHead | None":
+    if options.compiler is None or not can_compile_head(model.config, options.dtype):
+        return None
+    from ninfer.models.compiled_head import CompiledHead  # noqa: PLC0415 - needs an extra
+
+    with compiling():
+        return CompiledHead(model.config, weights, options.compiler, max_rows=MAX_COMPILED_ROWS)
 
 
 class _HeadTensors:

@@ -92,8 +92,8 @@ def random_model(
 
 def random_mtp_head(model: Transformer, seed: int) -> MtpHead:
     """Build the head of a `random_model` of the same seed with one."""
-    options = BuildOptions(model.dtype, model.linear_policy, model.device)
-    return build_mtp_head(model, RandomWeights(model.config, seed, has_mtp_head=True), options)
+    file = RandomWeights(model.config, seed, has_mtp_head=True)
+    return build_mtp_head(model, file, model.options)
 
 
 class RandomWeights:

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from ninfer.kernels.compiled.contexts import Contexts
 from ninfer.kernels.kv_pool import KvLayout, KvPool
-from ninfer.kernels.linear import Linear
+from ninfer.kernels.linear import Linear, LinearPolicy
 from ninfer.kernels.paged_attention import SegmentKernel, plan_attention
 from ninfer.kernels.rms_norm import RmsNorm
 from ninfer.kernels.rope import rotations
@@ -57,7 +57,7 @@ class Transformer:
         kv_spec: layout of the pool that `forward` needs.
         state_layout: layout of the state pool that `forward` needs; None for a model without recurrent state.
         device: where tensors must be.
-        linear_policy: kernels in use.
+        options: how it is held.
         has_mtp_head: the checkpoint has a head that predicts several tokens.
         segment_kernel: attends; None for torch's kernel.
     """
@@ -84,13 +84,18 @@ class Transformer:
         self.kv_spec = KvLayout(num_kv_layers, config.num_kv_heads, config.head_dim, options.dtype)
         self.state_layout = state_layout(config, options.state_dtype)
         self.device = weights.embedding.device
-        self.linear_policy = options.policy
+        self.options = options
         self.has_mtp_head = weights.has_mtp_head
         self._weights = weights
         self._compiled = compiled
         self.segment_kernel = segment_kernel
         self._activation_dtype = options.activation_dtype
         self._scale = config.head_dim**-0.5
+
+    @property
+    def linear_policy(self) -> LinearPolicy:
+        """Kernels in use."""
+        return self.options.policy
 
     @property
     def dtype(self) -> torch.dtype:

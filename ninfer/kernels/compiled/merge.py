@@ -21,7 +21,8 @@ def merge(op: int, header: int, thread: int, _num_threads: int) -> None:
     """Merge the parts of all rows and heads; to be compiled.
 
     Numbers: 1 address of the attended heads, float32; 2 bytes from row to row; 3 query heads; 4 elements of a head;
-    5 bytes from thread to thread: every thread merges all for itself.
+    5 bytes from thread to thread: every thread merges all for itself; 6 address of gates, float32, 0 for none; 7 bytes from
+    row to row.
     """
     num_heads, head_dim = load_int(op, 3), load_int(op, 4)
     num_tasks = load_int(header, NUM_ROWS) * num_heads
@@ -49,3 +50,8 @@ def merge(op: int, header: int, thread: int, _num_threads: int) -> None:
                 output[i] += weight * parts[part, head, i]
         for i in range(head_dim):
             output[i] /= total
+        if load_int(op, 6):
+            address = load_int(op, 6) + row * load_int(op, 7) + head * head_dim * 4
+            gates = carray(float32_at(address), (head_dim,))
+            for i in range(head_dim):
+                output[i] /= np.float32(1) + exponential(-gates[i])

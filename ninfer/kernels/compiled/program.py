@@ -135,7 +135,16 @@ class Program:
         counts = [shapes.num_heads, shapes.num_kv_heads, shapes.head_dim, shapes.rotated_dim]
         self._add(heads, [*self._rows(x), *counts, weight, bits_of(eps), layer])
 
-    def attend(self, x: Tensor, shapes: HeadShapes, layer: int, scale: float, y: Tensor) -> None:
+    def attend(
+        self,
+        x: Tensor,
+        shapes: HeadShapes,
+        layer: int,
+        scale: float,
+        y: Tensor,
+        *,
+        gates: Tensor | None = None,
+    ) -> None:
         """Attend, and put the result in every thread's own buffer.
 
         Args:
@@ -144,12 +153,14 @@ class Program:
             layer: of the pool.
             scale: of the scores.
             y: `[num_threads, rows, num_heads * head_dim]`.
+            gates: `[rows, num_heads * head_dim]`, whose sigmoid the result is multiplied with; None for none.
         """
         group = shapes.num_heads // shapes.num_kv_heads
         self._num_scores = max(self._num_scores, group * PART_TOKENS)
         counts = [shapes.num_heads, shapes.num_kv_heads, layer, bits_of(scale)]
         self._add(attend_of(shapes.head_dim, group), [*self._rows(x), *counts])
         numbers = [*self._rows(y), shapes.num_heads, shapes.head_dim, _own_bytes(y)]
+        numbers += [0, 0] if gates is None else self._rows(gates)
         self._add(merge, numbers, waits=False)
 
     def activation(self, x: Tensor, y: Tensor) -> None:

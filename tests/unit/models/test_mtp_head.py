@@ -9,11 +9,14 @@ from torch.nn.functional import linear
 from ninfer.api import LaneRows
 from ninfer.api.errors import ModelError
 from ninfer.kernels.kv_pool import KvPool
+from ninfer.kernels.linear import LinearPolicy
 from ninfer.models import mtp_head
 from ninfer.models.build_options import BuildOptions
 from ninfer.models.config import HYBRID_FAMILIES
+from ninfer.models.loader import load_model, load_mtp_head
 from ninfer.models.mtp_head import build_mtp_head
 from ninfer.models.random_model import RandomWeights, random_model, random_mtp_head, tiny_config
+from ninfer.models.resolve import resolve_model
 
 SEED = 5
 RUNS = ((1, 2), (5, 2))
@@ -194,6 +197,89 @@ def test_the_head_of_a_bf16_model_keeps_bf16_kv_however_it_is_held(
     found = head.extend([rows(0, 1, token_ids)], hidden.float())
     alike = torch.nn.functional.cosine_similarity(found.double(), expected)
     assert alike.min() > 0.99
+
+
+def compiled_and_torch(compiler, form="bf16"):
+    """The heads of one bf16 model over equal pools."""
+    pytest.importorskip("numba")
+    policy = LinearPolicy() if form == "bf16" else LinearPolicy(few=form, max_few_rows=4)
+    heads = []
+    for each in (compiler, None):
+        model = random_model(
+            tiny_config("qwen3_5"),
+            SEED,
+            dtype=torch.bfloat16,
+            has_mtp_head=True,
+            policy=policy,
+            compiler=each,
+        )
+        head = random_mtp_head(model, SEED)
+        head.bind(KvPool(head.kv_spec, 8))
+        heads.append(head)
+    assert heads[0]._compiled is not None
+    assert heads[1]._compiled is None
+    return model.config, heads
+
+
+@pytest.mark.parametrize("form", ["bf16", "int8"])
+def test_a_compiled_head_gives_what_torch_gives(form, compiler, monkeypatch):
+    if form != "bf16":
+        monkeypatch.setattr(mtp_head, "MAX_UNPACKED_WEIGHTS", 0)
+    config, heads = compiled_and_torch(compiler, form)
+    token_ids, hidden = inputs(config, 160)
+    hidden = hidden.float()
+    for head in heads:
+        head.extend([rows(0, 1, token_ids[:100])], hidden[:100])
+        head.extend([rows(1, 1, token_ids[:70], runs=((3, 2),))], hidden[:70])
+    heads[1]._pool.kv.copy_(heads[0]._pool.kv)
+    calls = [(1, 0), (3, 1), (1, 2), (0, 5)]
+    at = {0: 100, 1: 70}
+    for counts in calls:
+        lanes, of_lanes = [], []
+        for lane, count in enumerate(counts):
+            if count:
+                first = at[lane]
+                runs = RUNS if lane == 0 else ((3, 2),)
+                lanes.append(rows(lane, 1 + first, token_ids[first : first + count], runs))
+                of_lanes.append(hidden[first : first + count])
+                at[lane] += count
+        found, expected = (head.extend(lanes, torch.cat(of_lanes)) for head in heads)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0.05 * float(expected.std()))
+    kept, expected = (head._pool.kv for head in heads)
+    torch.testing.assert_close(kept, expected, rtol=0.02, atol=0.05)
+
+
+def test_a_compiled_head_leaves_long_calls_to_torch(compiler, monkeypatch):
+    config, heads = compiled_and_torch(compiler)
+    token_ids, hidden = inputs(config, 40)
+    called = []
+    results = heads[0]._compiled.results
+    monkeypatch.setattr(
+        heads[0]._compiled, "results", lambda x, *rest: called.append(len(x)) or results(x, *rest)
+    )
+    heads[0].extend([rows(0, 1, token_ids[:33])], hidden[:33].float())
+    assert called == []
+    first = heads[0].extend([rows(0, 34, token_ids[33:36])], hidden[33:36].float())
+    assert called == [3]
+    kept = first.clone()
+    heads[0].extend([rows(0, 37, token_ids[36:37])], hidden[36:37].float())
+    assert torch.equal(first, kept)
+    monkeypatch.setattr(mtp_head, "MAX_COMPILED_KEYS", 37)
+    heads[0].extend([rows(0, 38, token_ids[37:38])], hidden[37:38].float())
+    assert called == [3, 1]
+
+
+def test_a_head_that_cannot_be_compiled_is_computed_in_torch(compiler, monkeypatch):
+    from ninfer.models.layer_program import LayerProgram
+
+    def fail(*_):
+        raise RuntimeError("no code for this processor")
+
+    source = resolve_model("tiny-hybrid")
+    model = load_model(source, policy=LinearPolicy(), compiler=compiler)
+    assert load_mtp_head(source, model)._compiled is not None
+    monkeypatch.setattr(LayerProgram, "layer", fail)
+    assert load_mtp_head(source, model)._compiled is None
 
 
 @pytest.mark.parametrize(

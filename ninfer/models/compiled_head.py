@@ -1,0 +1,78 @@
+"""The head that predicts several tokens as one program, for a few rows.
+
+Knows nothing about where weights come from. Needs numba; the same in torch operators is `mtp_head.MtpHead`.
+"""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ninfer.kernels.compiled.contexts import Contexts
+from ninfer.kernels.compiled.team import Team
+from ninfer.kernels.kv_pool import KvPool
+from ninfer.models.config import ModelConfig
+from ninfer.models.layer_program import LayerProgram
+
+if TYPE_CHECKING:
+    from ninfer.kernels.compiled.compiler import Compiler
+    from ninfer.models.mtp_head import MtpWeights
+
+
+class CompiledHead:
+    """Computes a few rows of the head of a bf16 model. Not thread-safe: works in buffers of its own."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: "MtpWeights",
+        compiler: "Compiler",
+        *,
+        max_rows: int,
+    ) -> None:
+        """Compile what the head needs: seconds the first time, then it is read from the compiler's folder.
+
+        Args:
+            config: of a model whose head `compiling.can_compile_head`.
+            weights: linear layers with panels.
+            compiler: opened.
+            max_rows: of a call.
+
+        Raises:
+            Exception: numba cannot compile; of any type.
+        """
+        width = config.hidden_size
+        program = LayerProgram(config, compiler, Team.of_torch(), max_rows)
+        self._embedded = torch.empty(max_rows, width)
+        self._hidden = torch.empty(max_rows, width)
+        self._results = torch.empty(max_rows, width)
+        joined = program.own_rows(2 * width)
+        program.normalise(self._embedded, weights.embedding_norm, joined[..., :width])
+        program.normalise(self._hidden, weights.hidden_norm, joined[..., width:])
+        program.project(joined, weights.join, into=program.stream)
+        program.layer(0, weights.layer)
+        program.normalise(program.residual, weights.norm, self._results)
+        self._program = program
+
+    def results(
+        self, embedded: Tensor, hidden: Tensor, rotation: Tensor, contexts: Contexts, kv: KvPool
+    ) -> Tensor:
+        """Compute rows.
+
+        Args:
+            embedded: of their tokens, float32 `[num_rows, hidden_size]`, at most as many as it was made for.
+            hidden: the states before them, alike.
+            rotation: of the rows, from `kernels.rope.rotations`.
+            contexts: of the rows.
+            kv: the head's own bf16 pool on the CPU.
+
+        Returns:
+            `[num_rows, hidden_size]`, borrowed until the next call.
+
+        Changes: the KV slots of the rows. Blocks.
+        """
+        num_rows = len(embedded)
+        self._embedded[:num_rows] = embedded
+        self._hidden[:num_rows] = hidden
+        self._program.run(num_rows, rotation, contexts, kv)
+        return self._results[:num_rows]
