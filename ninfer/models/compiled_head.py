@@ -3,7 +3,8 @@
 Knows nothing about where weights come from. Needs numba; the same in torch operators is `mtp_head.MtpHead`.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from ninfer.kernels.compiled.contexts import Contexts
 from ninfer.kernels.compiled.team import Team
 from ninfer.kernels.kv_pool import KvPool
+from ninfer.kernels.segment import Segment
 from ninfer.models.config import ModelConfig
 from ninfer.models.layer_program import LayerProgram
 
@@ -18,34 +20,31 @@ if TYPE_CHECKING:
     from ninfer.kernels.compiled.compiler import Compiler
     from ninfer.models.mtp_head import MtpWeights
 
+MAX_ROWS: Final = 32
+"""Of a call; more are products of matrices."""
+MAX_KEYS: Final = 1 << 13
+"""That all rows of a call look at, where each attends for itself: torch is faster for more (measured)."""
+
 
 class CompiledHead:
     """Computes a few rows of the head of a bf16 model. Not thread-safe: works in buffers of its own."""
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        weights: "MtpWeights",
-        compiler: "Compiler",
-        *,
-        max_rows: int,
-    ) -> None:
+    def __init__(self, config: ModelConfig, weights: "MtpWeights", compiler: "Compiler") -> None:
         """Compile what the head needs: seconds the first time, then it is read from the compiler's folder.
 
         Args:
             config: of a model whose head `compiling.can_compile_head`.
             weights: linear layers with panels.
             compiler: opened.
-            max_rows: of a call.
 
         Raises:
             Exception: numba cannot compile; of any type.
         """
         width = config.hidden_size
-        program = LayerProgram(config, compiler, Team.of_torch(), max_rows)
-        self._embedded = torch.empty(max_rows, width)
-        self._hidden = torch.empty(max_rows, width)
-        self._results = torch.empty(max_rows, width)
+        program = LayerProgram(config, compiler, Team.of_torch(), MAX_ROWS)
+        self._embedded = torch.empty(MAX_ROWS, width)
+        self._hidden = torch.empty(MAX_ROWS, width)
+        self._results = torch.empty(MAX_ROWS, width)
         joined = program.own_rows(2 * width)
         program.normalise(self._embedded, weights.embedding_norm, joined[..., :width])
         program.normalise(self._hidden, weights.hidden_norm, joined[..., width:])
@@ -54,13 +53,20 @@ class CompiledHead:
         program.normalise(program.residual, weights.norm, self._results)
         self._program = program
 
+    def takes(self, segments: Sequence[Segment]) -> bool:
+        """Whether it computes these rows, and is faster."""
+        if sum(segment.num_rows for segment in segments) > MAX_ROWS:
+            return False
+        num_keys = sum(segment.num_rows * segment.position_end for segment in segments)
+        return self._program.has_tiles or num_keys <= MAX_KEYS
+
     def results(
         self, embedded: Tensor, hidden: Tensor, rotation: Tensor, contexts: Contexts, kv: KvPool
     ) -> Tensor:
         """Compute rows.
 
         Args:
-            embedded: of their tokens, float32 `[num_rows, hidden_size]`, at most as many as it was made for.
+            embedded: of their tokens, float32 `[num_rows, hidden_size]`, at most `MAX_ROWS`.
             hidden: the states before them, alike.
             rotation: of the rows, from `kernels.rope.rotations`.
             contexts: of the rows.

@@ -10,7 +10,10 @@ import torch
 from torch import Tensor
 
 from ninfer.kernels.compiled import header
+from ninfer.kernels.compiled.attend_tiles import KEYS_STEP
 from ninfer.kernels.compiled.contexts import Contexts
+from ninfer.kernels.compiled.lane_tables import LaneTables
+from ninfer.kernels.compiled.matrix_unit import matrix_unit
 from ninfer.kernels.compiled.panels import PANEL, Panels
 from ninfer.kernels.compiled.program import ALONE, Program, Shares
 from ninfer.kernels.compiled.shapes import HeadShapes
@@ -62,6 +65,19 @@ class LayerProgram:
         self._normal = self.own_rows(config.hidden_size)
         self._attended = self.own_rows(config.num_heads * config.head_dim)
         self._active = torch.empty(num_rows, config.intermediate_size)
+        self._tables: LaneTables | None = None
+        if matrix_unit() and config.head_dim % KEYS_STEP == 0:
+            self._tables = LaneTables(
+                self._shapes,
+                num_rows,
+                num_threads=team.num_threads,
+                scale=config.head_dim**-0.5,
+            )
+
+    @property
+    def has_tiles(self) -> bool:
+        """Whether the rows of a lane attend together, so that its keys are read once."""
+        return self._tables is not None
 
     def own_rows(self, width: int) -> Tensor:
         """Return a buffer for each thread, `[num_threads, num_rows, width]`."""
@@ -135,8 +151,7 @@ class LayerProgram:
 
         Changes: the buffers, and the KV slots of the rows. Blocks.
         """
-        config = self._config
-        partial = torch.empty(len(contexts.parts), config.num_heads, config.head_dim + 2)
+        config, tables = self._config, self._tables
         rotation = rotation.contiguous()
         numbers = np.zeros(header.SIZE, np.int64)
         numbers[header.NUM_ROWS] = num_rows
@@ -145,23 +160,33 @@ class LayerProgram:
         numbers[header.ROTATION] = rotation.data_ptr()
         numbers[header.PAGES] = contexts.pages.ctypes.data
         numbers[header.ROWS] = contexts.rows.ctypes.data
-        numbers[header.PARTS] = contexts.parts.ctypes.data
-        numbers[header.NUM_PARTS] = len(contexts.parts)
-        numbers[header.PARTIAL] = partial.data_ptr()
+        if tables is not None:
+            lanes = tables.tables(contexts, kv)
+            numbers[header.LANES] = lanes.ctypes.data
+            numbers[header.NUM_LANES] = len(contexts.lanes)
+        else:
+            partial = torch.empty(len(contexts.parts), config.num_heads, config.head_dim + 2)
+            numbers[header.PARTS] = contexts.parts.ctypes.data
+            numbers[header.NUM_PARTS] = len(contexts.parts)
+            numbers[header.PARTIAL] = partial.data_ptr()
         self._program.run(numbers)
 
     def _attention(self, index: int, weights: AttentionWeights) -> None:
-        config, program, shapes = self._config, self._program, self._shapes
+        config, program, shapes, tables = self._config, self._program, self._shapes, self._tables
         # A thread goes on with the heads that it computed; gates would change whose they are.
         by_head = Shares(num_together=config.head_dim // PANEL, waits=config.attention_gate)
         heads = self.project(self._normal, weights.input, shares=by_head)
         norm = None if weights.qk_norm is None else weights.qk_norm.weight
-        program.heads(heads, shapes, index, norm=norm, eps=config.rms_norm_eps)
+        queries = None if tables is None else tables.queries
+        program.heads(heads, shapes, index, norm=norm, eps=config.rms_norm_eps, queries=queries)
         gates = None
         if config.attention_gate:
             gates = heads[:, (config.num_heads + 2 * config.num_kv_heads) * config.head_dim :]
-        scale = config.head_dim**-0.5
-        program.attend(heads, shapes, index, scale, self._attended, gates=gates)
+        if tables is not None:
+            program.attend_tiles(index, tables.attended, self._attended, gates=gates)
+        else:
+            scale = config.head_dim**-0.5
+            program.attend(heads, shapes, index, scale, self._attended, gates=gates)
         self.project(self._attended, weights.output, onto=self.stream)
 
 

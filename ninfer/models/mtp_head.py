@@ -45,10 +45,6 @@ if TYPE_CHECKING:
 MAX_UNPACKED_WEIGHTS: Final = 1 << 20
 """Weights of a head that is held in float32. Measured for a product of one row with 128 x 128 and 512 x 128: 5 and 12 us,
 55 and 65 us with packed weights. Unlike those, its bits depend on the rows beside; for guesses that does not matter."""
-MAX_COMPILED_ROWS: Final = 32
-"""Of a call of the compiled head; more are products of matrices."""
-MAX_COMPILED_KEYS: Final = 1 << 14
-"""Of all its rows: it attends row by row, and matrix tiles read the keys of a lane once."""
 _FIRST_ENTRY = 1
 """Position of the first entry."""
 
@@ -144,8 +140,7 @@ class MtpHead:
             self._weights.inverse_frequencies,
             self._activation_dtype,
         )
-        is_short = sum(positions) <= MAX_COMPILED_KEYS and len(positions) <= MAX_COMPILED_ROWS
-        if self._compiled is not None and is_short:
+        if self._compiled is not None and self._compiled.takes(segments):
             contexts = Contexts(segments)
             results = self._compiled.results(embedded, hidden, rotation, contexts, self._pool)
             return results[last_rows]
@@ -239,7 +234,7 @@ def _compiled(
     from ninfer.models.compiled_head import CompiledHead  # noqa: PLC0415 - needs an extra
 
     with compiling():
-        return CompiledHead(model.config, weights, options.compiler, max_rows=MAX_COMPILED_ROWS)
+        return CompiledHead(model.config, weights, options.compiler)
 
 
 class _HeadTensors:

@@ -79,6 +79,12 @@ def int32_at(_context: Any, _address: Any) -> Any:
     return types.CPointer(types.int32)(types.int64), _as_pointer
 
 
+@intrinsic
+def int64_at(_context: Any, _address: Any) -> Any:
+    """Return an address as a pointer to int64, for `numba.carray`."""
+    return types.CPointer(types.int64)(types.int64), _as_pointer
+
+
 def _as_pointer(generator: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     return builder.inttoptr(arguments[0], generator.get_value_type(signature.return_type))
 

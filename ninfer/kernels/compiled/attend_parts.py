@@ -8,7 +8,7 @@ from typing import Final
 
 from numba import carray, njit
 
-from ninfer.kernels.compiled.address import load_int, take_number, uint16_at
+from ninfer.kernels.compiled.address import int64_at, load_int, take_number, uint16_at
 from ninfer.kernels.compiled.attend_tiles import (
     BLOCK_KEYS,
     CONFIG,
@@ -29,6 +29,7 @@ from ninfer.kernels.compiled.attend_tiles import (
     clear,
     pack_values,
     score,
+    touch,
     weigh,
 )
 from ninfer.kernels.compiled.attend_tiles import HEADER_SIZE as _COMMON_SIZE
@@ -39,13 +40,20 @@ from ninfer.kernels.compiled.turned import turn_queries, turn_sums
 
 PARTIAL: Final = _COMMON_SIZE
 """Address of what parts gave: float32 `[parts, num_kv_heads, tiles, head_dim + 2, 16]`: sums, shift, sum of weights."""
-HEADER_SIZE: Final = _COMMON_SIZE + 1
+NUM_GROUPS: Final = _COMMON_SIZE + 1
+"""Groups of heads of keys; a part's group is a piece of work. See `groups`."""
+HEADER_SIZE: Final = _COMMON_SIZE + 2
 
 
 def scratch_bytes(head_dim: int, num_tiles: int) -> int:
-    """Return what one thread needs for so many tiles of queries."""
+    """Return what one thread needs for so many tiles of queries, of all heads of keys together."""
     block = BLOCK_KEYS * (4 * TILE + 2 * TILE + 2 * head_dim)
     return 64 + block + (num_tiles + 1) * 2 * TILE * head_dim
+
+
+def groups(num_kv_heads: int, num_parts: int, num_threads: int) -> int:
+    """Return how many groups of heads there should be: they lie beside each other in memory, which is read fastest in order."""
+    return min(num_kv_heads, -(-num_threads // num_parts))
 
 
 def partial_size(head_dim: int) -> int:
@@ -54,23 +62,37 @@ def partial_size(head_dim: int) -> int:
 
 
 def attend_parts(_op: int, header: int, thread: int, _num_threads: int) -> None:
-    """Attend to parts of the keys; to be compiled. Threads take parts until none is left."""
-    saved = load_int(header, SCRATCH) + thread * load_int(header, SCRATCH_BYTES)
-    save_tiles(saved)
-    configure_tiles(load_int(header, CONFIG))
-    num_kv_heads = load_int(header, NUM_KV_HEADS)
-    first, num_parts = _parts(header)
-    while True:
-        piece = take_number(header + TAKEN * 8)
-        if piece >= num_parts * num_kv_heads:
-            break
-        place = load_int(header, PARTIAL) + piece * _piece_bytes(header)
-        _attend(header, piece % num_kv_heads, first + piece // num_kv_heads, saved + 64, place)
-    configure_tiles(saved)
+    """Attend to parts of the keys; to be compiled."""
+    attend_lane(header, thread)
 
 
 def merge_parts(_op: int, header: int, thread: int, num_threads: int) -> None:
-    """Put parts together and write the result; to be compiled. Each thread does its share of tiles and key heads."""
+    """Put parts together and write the result; to be compiled."""
+    merge_lane(header, thread, num_threads)
+
+
+@njit(error_model="numpy")
+def attend_lane(header: int, thread: int) -> None:
+    """Attend to parts of the keys. Threads take parts until none is left."""
+    saved = load_int(header, SCRATCH) + thread * load_int(header, SCRATCH_BYTES)
+    save_tiles(saved)
+    configure_tiles(load_int(header, CONFIG))
+    num_kv_heads, num_groups = load_int(header, NUM_KV_HEADS), load_int(header, NUM_GROUPS)
+    first, num_parts = _parts(header)
+    while True:
+        piece = take_number(header + TAKEN * 8)
+        if piece >= num_parts * num_groups:
+            break
+        part, group = piece // num_groups, piece % num_groups
+        heads = (num_kv_heads * group // num_groups, num_kv_heads * (group + 1) // num_groups)
+        place = load_int(header, PARTIAL) + part * num_kv_heads * _piece_bytes(header)
+        _attend(header, heads, first + part, saved + 64, place)
+    configure_tiles(saved)
+
+
+@njit(error_model="numpy")
+def merge_lane(header: int, thread: int, num_threads: int) -> None:
+    """Put parts together and write the result. Each thread does its share of tiles and key heads."""
     head_dim, num_kv_heads = load_int(header, HEAD_DIM), load_int(header, NUM_KV_HEADS)
     num_tiles = _num_tiles(header)
     scratch = load_int(header, SCRATCH) + thread * load_int(header, SCRATCH_BYTES)
@@ -107,36 +129,60 @@ def _piece_bytes(header: int) -> int:
 
 
 @njit(error_model="numpy")
-def _attend(header: int, kv_head: int, part: int, scratch: int, place: int) -> None:
-    """Attend to one part, all rows and all heads that share keys."""
+def _attend(header: int, heads: tuple[int, int], part: int, scratch: int, place: int) -> None:
+    """Attend to one part, all rows and the heads of keys (first, end); place is that of the part's sums."""
+    head_dim, num_tiles = load_int(header, HEAD_DIM), _num_tiles(header)
+    num_rows, context_start = load_int(header, NUM_ROWS), load_int(header, CONTEXT_START)
+    values = scratch + BLOCK_KEYS * 6 * TILE
+    packed = values + BLOCK_KEYS * 2 * head_dim
+    tile_bytes, size = 2 * TILE * head_dim, _piece_bytes(header) // num_tiles
+    gathered = packed + (heads[1] - heads[0]) * num_tiles * tile_bytes
+    for head in range(heads[0], heads[1]):
+        for tile in range(num_tiles):
+            number = (head - heads[0]) * num_tiles + tile
+            _pack_queries(header, head, tile, gathered, packed + number * tile_bytes)
+            clear(place + (head * num_tiles + tile) * size, head_dim)
+    last = min(load_int(header, FIRST_POSITION) + num_rows, (part + 1) * PART_KEYS)
+    first_block = max(context_start // BLOCK_KEYS * BLOCK_KEYS, part * PART_KEYS)
+    for key in range(first_block, last, BLOCK_KEYS):
+        keys = (key, min(BLOCK_KEYS, last - key))
+        carray(int64_at(scratch), (1,))[0] = touch(header, heads, keys)
+        for head in range(heads[0], heads[1]):
+            done = head - heads[0]
+            pack_values(header, head, keys, values)
+            sums = place + head * num_tiles * size
+            queries = packed + done * num_tiles * tile_bytes
+            _attend_block(header, head, keys, (scratch, values, queries, sums), key == first_block)
+
+
+@njit(error_model="numpy")
+def _attend_block(
+    header: int,
+    head: int,
+    keys: tuple[int, int],
+    places: tuple[int, int, int, int],
+    is_first: bool,  # noqa: FBT001 - numba takes no keywords here
+) -> None:
+    """Attend to a block of keys (first, how many), all rows; the places are those of scores, values, queries, sums."""
     head_dim, num_tiles = load_int(header, HEAD_DIM), _num_tiles(header)
     num_rows = load_int(header, NUM_ROWS)
     group = load_int(header, NUM_HEADS) // load_int(header, NUM_KV_HEADS)
-    weights = scratch + BLOCK_KEYS * 4 * TILE
-    values = weights + BLOCK_KEYS * 2 * TILE
-    packed = values + BLOCK_KEYS * 2 * head_dim
-    gathered = packed + num_tiles * 2 * TILE * head_dim
-    size = 4 * TILE * (head_dim + 2)
-    for tile in range(num_tiles):
-        _pack_queries(header, kv_head, tile, gathered, packed + tile * 2 * TILE * head_dim)
-        clear(place + tile * size, head_dim)
     start, context_start = load_int(header, FIRST_POSITION), load_int(header, CONTEXT_START)
-    last = min(start + num_rows, (part + 1) * PART_KEYS)
-    first_block = max(context_start // BLOCK_KEYS * BLOCK_KEYS, part * PART_KEYS)
-    for key in range(first_block, last, BLOCK_KEYS):
-        num_keys = min(BLOCK_KEYS, last - key)
-        pack_values(header, kv_head, (key, num_keys), values)
-        for tile in range(num_tiles):
-            last_row = min(num_rows - 1, (tile * TILE + TILE - 1) // group)
-            own_keys = min(num_keys, start + last_row + 1 - key)
-            if own_keys <= 0:
-                continue
-            own_keys = (own_keys + KEYS_STEP - 1) // KEYS_STEP * KEYS_STEP
-            sums = place + tile * size
-            places = (packed + tile * 2 * TILE * head_dim, sums, sums + 4 * TILE * head_dim)
-            score(header, kv_head, (key, own_keys), places[0], scratch)
-            _hide(scratch, (key, own_keys), (start, context_start), tile * TILE, group)
-            weigh(header, (scratch, weights, values), places, own_keys, key == first_block)
+    key, num_keys = keys
+    scratch, values, queries, sums = places
+    size = _piece_bytes(header) // num_tiles
+    for tile in range(num_tiles):
+        last_row = min(num_rows - 1, (tile * TILE + TILE - 1) // group)
+        own_keys = min(num_keys, start + last_row + 1 - key)
+        if own_keys <= 0:
+            continue
+        own_keys = (own_keys + KEYS_STEP - 1) // KEYS_STEP * KEYS_STEP
+        at = sums + tile * size
+        own = (queries + tile * 2 * TILE * head_dim, at, at + 4 * TILE * head_dim)
+        score(header, head, (key, own_keys), own[0], scratch)
+        _hide(scratch, (key, own_keys), (start, context_start), tile * TILE, group)
+        block = (scratch, scratch + BLOCK_KEYS * 4 * TILE, values)
+        weigh(header, block, own, own_keys, is_first)
 
 
 @njit(error_model="numpy")

@@ -61,7 +61,7 @@ HEADER_SIZE: Final = 17
 
 BLOCK_KEYS: Final = 2 * PAGE_SIZE_TOKENS
 """Keys whose scores of 16 queries are in the fastest cache together."""
-PART_KEYS: Final = 16 * BLOCK_KEYS
+PART_KEYS: Final = 8 * BLOCK_KEYS
 """Keys that are summed up alone, so that threads can share them out."""
 KEYS_STEP: Final = 32
 """Keys of one product of weights and values. Elements of a head are a multiple of it too."""
@@ -212,6 +212,27 @@ def pack_values(header: int, kv_head: int, keys: tuple[int, int], target: int) -
             packed[:, : min(KEYS_STEP, hidden - at)] = 0
         if at + KEYS_STEP > num_keys:
             packed[:, num_keys - at :] = 0
+
+
+@njit(error_model="numpy")
+def touch(header: int, heads: tuple[int, int], keys: tuple[int, int]) -> int:
+    """Read from every cache line of some keys (first, how many) and their values, heads (first, end).
+
+    Memory is fastest in order, and heads are computed one after the other: a head alone is a part of each row.
+    """
+    head_bytes = load_int(header, HEAD_DIM) * 2
+    stride = load_int(header, NUM_KV_HEADS) * head_bytes
+    first, end = heads
+    total = 0
+    for plane in range(2):
+        base = load_int(header, KEYS + plane)
+        for at in range(0, keys[1], PAGE_SIZE_TOKENS):
+            row = base + _slot(header, keys[0] + at) * stride
+            for _ in range(min(PAGE_SIZE_TOKENS, keys[1] - at)):
+                for line in range(row + first * head_bytes, row + end * head_bytes, 64):
+                    total += load_int(line, 0)
+                row += stride
+    return total
 
 
 @njit(error_model="numpy")

@@ -29,7 +29,10 @@ PARTIAL: Final = 8
 """Address of float32 `[num_parts, num_heads, head_dim + 2]`: weighted sum of values, largest score, sum of weights."""
 SCORES: Final = 9
 """Address of float32 `[num_threads, num_heads / num_kv_heads, PART_TOKENS]`."""
-SIZE: Final = 10
+LANES: Final = 10
+"""Address of int64 `[num_layers, num_lanes, attend_parts.HEADER_SIZE]`: what attention in matrix tiles reads."""
+NUM_LANES: Final = 11
+SIZE: Final = 12
 
 POSITION: Final = 0
 CONTEXT_START: Final = 1

@@ -36,6 +36,12 @@ def _rotate(head: np.ndarray, rotation: int, num_pairs: int) -> None:
         head[2 * pair + 1] = real * sine + imaginary * cosine
 
 
+@njit(error_model="numpy")
+def _round(head: np.ndarray, stored: np.ndarray) -> None:
+    for i in range(len(head)):
+        stored[i] = bf16_of_float(head[i])
+
+
 def heads(op: int, header: int, thread: int, num_threads: int) -> None:
     """Prepare heads where they are, and store keys and values; to be compiled.
 
@@ -43,7 +49,8 @@ def heads(op: int, header: int, thread: int, num_threads: int) -> None:
 
     Numbers: 1 address of the heads, float32, per row query heads, key heads, value heads; 2 bytes from row to row;
     3 query heads; 4 key heads; 5 elements of a head; 6 elements of a head that are rotated; 7 address of the norm's
-    weight, float32 `[query and key heads, elements]`, zero for none; 8 eps, a float; 9 layer of the pool.
+    weight, float32 `[query and key heads, elements]`, zero for none; 8 eps, a float; 9 layer of the pool; 10 address of
+    bf16 rows that queries are written to as well, zero for none; 11 bytes from row to row.
     """
     num_heads, num_kv_heads, head_dim = load_int(op, 3), load_int(op, 4), load_int(op, 5)
     num_all = num_heads + 2 * num_kv_heads
@@ -65,7 +72,11 @@ def heads(op: int, header: int, thread: int, num_threads: int) -> None:
                 for i in range(head_dim):
                     head[i] = head[i] * factor * weight[i]
             _rotate(head, load_int(header, ROTATION) + row * num_pairs * 8, num_pairs)
-        if index >= num_heads:
+        if index < num_heads:
+            if load_int(op, 10):
+                address = load_int(op, 10) + row * load_int(op, 11) + index * head_dim * 2
+                _round(head, carray(uint16_at(address), (head_dim,)))
+        else:
             position = load_int(load_int(header, ROWS), row * ROW_SIZE + POSITION)
             first_page = load_int(load_int(header, ROWS), row * ROW_SIZE + FIRST_PAGE)
             page = load_int(load_int(header, PAGES), first_page + position // PAGE_SIZE_TOKENS)
@@ -75,6 +86,4 @@ def heads(op: int, header: int, thread: int, num_threads: int) -> None:
             place = (plane * num_slots + slot) * slot_size + (
                 index - num_heads
             ) % num_kv_heads * head_dim
-            stored = carray(uint16_at(load_int(header, KV) + 2 * place), (head_dim,))
-            for i in range(head_dim):
-                stored[i] = bf16_of_float(head[i])
+            _round(head, carray(uint16_at(load_int(header, KV) + 2 * place), (head_dim,)))

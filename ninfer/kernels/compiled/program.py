@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ninfer.kernels.compiled.activation import activation
 from ninfer.kernels.compiled.attend import attend_of
+from ninfer.kernels.compiled.attend_lanes import attend_lanes, merge_lanes, widen
 from ninfer.kernels.compiled.compiler import Compiler
 from ninfer.kernels.compiled.header import (
     NUM_ROWS,
@@ -120,7 +121,14 @@ class Program:
         self._add(norm, [*numbers, _own_bytes(y)], waits=not _own_bytes(y))
 
     def heads(
-        self, x: Tensor, shapes: HeadShapes, layer: int, *, norm: Tensor | None, eps: float
+        self,
+        x: Tensor,
+        shapes: HeadShapes,
+        layer: int,
+        *,
+        norm: Tensor | None,
+        eps: float,
+        queries: Tensor | None = None,
     ) -> None:
         """Normalise and rotate query and key heads in place, store keys and values in a layer of the pool.
 
@@ -130,10 +138,13 @@ class Program:
             layer: of the pool.
             norm: weight `[query and key heads, head_dim]`, None for no norm.
             eps: of the norm.
+            queries: bf16 `[rows, num_heads * head_dim]`, where query heads are written to as well; None for nowhere.
         """
         weight = 0 if norm is None else self._keep(norm)[0]
         counts = [shapes.num_heads, shapes.num_kv_heads, shapes.head_dim, shapes.rotated_dim]
-        self._add(heads, [*self._rows(x), *counts, weight, bits_of(eps), layer])
+        numbers = [*self._rows(x), *counts, weight, bits_of(eps), layer]
+        numbers += [0, 0] if queries is None else self._rows(queries, torch.bfloat16)
+        self._add(heads, numbers)
 
     def attend(
         self,
@@ -162,6 +173,28 @@ class Program:
         numbers = [*self._rows(y), shapes.num_heads, shapes.head_dim, _own_bytes(y)]
         numbers += [0, 0] if gates is None else self._rows(gates)
         self._add(merge, numbers, waits=False)
+
+    def attend_tiles(
+        self, layer: int, attended: Tensor, y: Tensor, *, gates: Tensor | None
+    ) -> None:
+        """As `attend`, in matrix tiles; the header says where queries are.
+
+        Args:
+            layer: of the pool.
+            attended: bf16 `[rows, num_heads * head_dim]`, where the header says that results go.
+            y: `[num_threads, rows, num_heads * head_dim]`.
+            gates: see `attend`.
+        """
+        self._add(attend_lanes, [layer])
+        self._add(merge_lanes, [layer])
+        numbers = [
+            *self._rows(attended, torch.bfloat16),
+            *self._rows(y),
+            _own_bytes(y),
+            y.shape[-1],
+        ]
+        numbers += [0, 0] if gates is None else self._rows(gates)
+        self._add(widen, numbers, waits=False)
 
     def activation(self, x: Tensor, y: Tensor) -> None:
         """Compute `silu(gate) * up` of rows `[gate, up]`."""
@@ -211,10 +244,10 @@ class Program:
         padding = [0] * (WAITS - 1 - len(numbers))
         self._ops.append([self._compiler.op(function), *numbers, *padding, int(waits)])
 
-    def _rows(self, rows: Tensor) -> tuple[int, int]:
+    def _rows(self, rows: Tensor, dtype: torch.dtype = torch.float32) -> tuple[int, int]:
         """Return address and bytes from row to row."""
-        if rows.dtype != torch.float32 or rows.stride(-1) != 1:
-            raise ValueError(f"rows are float32 and contiguous, not {rows.dtype}, {rows.stride()}")
+        if rows.dtype != dtype or rows.stride(-1) != 1:
+            raise ValueError(f"rows are {dtype} and contiguous, not {rows.dtype}, {rows.stride()}")
         self._kept.append(rows)
         return rows.data_ptr(), rows.stride(-2) * rows.element_size()
 

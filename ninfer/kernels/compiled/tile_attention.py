@@ -11,7 +11,7 @@ from ninfer.kernels.compiled.call import Call
 from ninfer.kernels.compiled.compiler import Compiler
 from ninfer.kernels.compiled.header import bits_of
 from ninfer.kernels.compiled.team import Team
-from ninfer.kernels.compiled.tile_shape import TILE
+from ninfer.kernels.compiled.tile_shape import TILE, tile_config
 from ninfer.kernels.kv_pool import KvLayout, KvPool
 from ninfer.kernels.segment import Segment
 
@@ -56,11 +56,7 @@ class TileAttention:
         # Of torch, whose memory begins where a cache line does: a tile's rows that lie on two take twice as long.
         self._scratch = torch.empty(0, dtype=torch.uint8)
         self._partial = torch.empty(0, dtype=torch.float32)
-        # Palette 1: eight tiles of 16 rows and 64 bytes.
-        self._config = np.zeros(64, np.uint8)
-        self._config[0] = 1
-        self._config[16:32:2] = 64
-        self._config[48:56] = 16
+        self._config = tile_config()
 
     def takes(self, layout: KvLayout) -> bool:
         """See `paged_attention.SegmentKernel`."""
@@ -86,8 +82,8 @@ class TileAttention:
         head_dim: int,
         num_tiles: int,
         *,
-        num_pieces: int,
-        num_partial: int,
+        num_parts: int,
+        num_kv_heads: int,
         num_keys: int,
     ) -> None:
         """Attend, keys shared out among threads.
@@ -96,16 +92,20 @@ class TileAttention:
             numbers: of the header up to the scale.
             head_dim: elements of a head.
             num_tiles: of the rows' queries for a head of keys.
-            num_pieces: parts of the keys times heads of keys.
-            num_partial: numbers that the parts give.
+            num_parts: of the keys.
+            num_kv_heads: heads of keys.
             num_keys: looked at, times heads of keys.
         """
+        num_pieces = num_parts * num_kv_heads
+        num_partial = num_pieces * num_tiles * attend_parts.partial_size(head_dim)
         if num_partial > len(self._partial):
             self._partial = torch.empty(num_partial, dtype=torch.float32)
-        own = self._own(attend_parts.scratch_bytes(head_dim, num_tiles))
+        own = self._own(attend_parts.scratch_bytes(head_dim, num_kv_heads * num_tiles))
         is_shared = num_pieces > 1 and num_keys * num_tiles * TILE >= MIN_SHARED_SCORES
         call = self._few if is_shared else self._few_alone
-        call((*numbers, *own, self._partial.data_ptr()))
+        num_threads = self._team.num_threads if is_shared else 1
+        num_groups = attend_parts.groups(num_kv_heads, num_parts, num_threads)
+        call((*numbers, *own, self._partial.data_ptr(), num_groups))
 
     def _own(self, scratch_bytes: int) -> tuple[int, int, int, int]:
         """Return what else both headers have: room for each thread, tiles, no piece of work taken."""
@@ -156,8 +156,8 @@ class SegmentTiles:
         )
         group = num_heads // num_kv_heads
         num_tiles = -(-num_rows * group // TILE)
-        num_pieces = self._num_parts * num_kv_heads
-        num_partial = num_pieces * num_tiles * attend_parts.partial_size(head_dim)
+        num_partial = self._num_parts * num_kv_heads * num_tiles
+        num_partial *= attend_parts.partial_size(head_dim)
         if num_rows * group > MAX_COLUMNS or 4 * num_partial > MAX_PARTIAL_BYTES:
             self._kernel.attend_many(numbers, head_dim, group)
         else:
@@ -165,8 +165,8 @@ class SegmentTiles:
                 numbers,
                 head_dim,
                 num_tiles,
-                num_pieces=num_pieces,
-                num_partial=num_partial,
+                num_parts=self._num_parts,
+                num_kv_heads=num_kv_heads,
                 num_keys=self._num_keys * num_kv_heads,
             )
         return output

@@ -16,7 +16,13 @@ LENGTHS = [10, 64, 100, 127, 200, 31, 77]
 RUNS = [((4 * lane, 4),) for lane in range(len(LENGTHS))]
 MAX_ROWS = 4
 BIASED = replace(tiny_config(), attention_bias=True, hidden_size=40, vocab_size=250)
-CONFIGS = {"llama": tiny_config(), "qwen3": tiny_config("qwen3"), "biased": BIASED}
+CONFIGS = {
+    "llama": tiny_config(),
+    "qwen3": tiny_config("qwen3"),
+    "biased": BIASED,
+    "tiles": replace(tiny_config("qwen3"), head_dim=32, num_heads=6),
+}
+both_attentions = pytest.mark.parametrize("name", ["llama", "tiles"])
 
 
 def compiled_model(compiler, name="llama", form="bf16"):
@@ -60,9 +66,10 @@ def test_a_compiled_step_equals_the_same_in_torch(name, compiler):
     torch.testing.assert_close(pools[0].kv, pools[1].kv, rtol=0.02, atol=0.05)
 
 
+@pytest.mark.parametrize("name", ["qwen3", "tiles"])
 @pytest.mark.parametrize("form", ["bf16", "int8", "int4"])
-def test_a_lane_has_the_same_bits_alone_and_in_any_batch(form, compiler):
-    model = compiled_model(compiler, "qwen3", form)
+def test_a_lane_has_the_same_bits_alone_and_in_any_batch(form, name, compiler):
+    model = compiled_model(compiler, name, form)
     kv = prefilled_pool(model)
     alone = [
         logits(model, kv, [9], [Segment(0, 1, length, runs)])
@@ -74,8 +81,9 @@ def test_a_lane_has_the_same_bits_alone_and_in_any_batch(form, compiler):
         assert torch.equal(together, torch.cat(alone[:num_lanes]))
 
 
-def test_a_lane_has_the_same_bits_beside_a_prompt(compiler):
-    model = compiled_model(compiler)
+@both_attentions
+def test_a_lane_has_the_same_bits_beside_a_prompt(name, compiler):
+    model = compiled_model(compiler, name)
     kv = prefilled_pool(model)
     alone = logits(model, kv, [9], [Segment(0, 1, LENGTHS[2], RUNS[2])])
     prompt = logits(model, kv, [3] * 20, [Segment(0, 20, 0, RUNS[0])])
@@ -85,8 +93,9 @@ def test_a_lane_has_the_same_bits_beside_a_prompt(compiler):
     assert torch.equal(together[:20], prompt)
 
 
-def test_guesses_are_verified_with_the_bits_of_single_tokens(compiler):
-    model = compiled_model(compiler)
+@both_attentions
+def test_guesses_are_verified_with_the_bits_of_single_tokens(name, compiler):
+    model = compiled_model(compiler, name)
     kv = prefilled_pool(model)
     token_ids = [5, 6, 7, 8]
     single = torch.cat([
@@ -110,8 +119,9 @@ def test_too_few_pages_are_refused_before_anything_is_written(compiler):
     assert not kv.kv.any()
 
 
-def test_a_step_changes_only_the_slots_of_its_rows(compiler):
-    model = compiled_model(compiler)
+@both_attentions
+def test_a_step_changes_only_the_slots_of_its_rows(name, compiler):
+    model = compiled_model(compiler, name)
     kv = prefilled_pool(model)
     before = kv.kv.clone()
     logits(model, kv, [1, 2, 3, 4], [Segment(0, 1, 64, RUNS[1]), Segment(1, 3, 31, RUNS[5])])

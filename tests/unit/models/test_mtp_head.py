@@ -1,6 +1,7 @@
 """The MTP head against the layer of `transformers`; any split into calls gives the same; wrong tensors are named."""
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -199,14 +200,14 @@ def test_the_head_of_a_bf16_model_keeps_bf16_kv_however_it_is_held(
     assert alike.min() > 0.99
 
 
-def compiled_and_torch(compiler, form="bf16"):
+def compiled_and_torch(compiler, form="bf16", head_dim=16):
     """The heads of one bf16 model over equal pools."""
     pytest.importorskip("numba")
     policy = LinearPolicy() if form == "bf16" else LinearPolicy(few=form, max_few_rows=4)
     heads = []
     for each in (compiler, None):
         model = random_model(
-            tiny_config("qwen3_5"),
+            replace(tiny_config("qwen3_5"), head_dim=head_dim),
             SEED,
             dtype=torch.bfloat16,
             has_mtp_head=True,
@@ -221,11 +222,12 @@ def compiled_and_torch(compiler, form="bf16"):
     return model.config, heads
 
 
+@pytest.mark.parametrize("head_dim", [16, 32])
 @pytest.mark.parametrize("form", ["bf16", "int8"])
-def test_a_compiled_head_gives_what_torch_gives(form, compiler, monkeypatch):
+def test_a_compiled_head_gives_what_torch_gives(form, head_dim, compiler, monkeypatch):
     if form != "bf16":
         monkeypatch.setattr(mtp_head, "MAX_UNPACKED_WEIGHTS", 0)
-    config, heads = compiled_and_torch(compiler, form)
+    config, heads = compiled_and_torch(compiler, form, head_dim)
     token_ids, hidden = inputs(config, 160)
     hidden = hidden.float()
     for head in heads:
@@ -264,9 +266,11 @@ def test_a_compiled_head_leaves_long_calls_to_torch(compiler, monkeypatch):
     kept = first.clone()
     heads[0].extend([rows(0, 37, token_ids[36:37])], hidden[36:37].float())
     assert torch.equal(first, kept)
-    monkeypatch.setattr(mtp_head, "MAX_COMPILED_KEYS", 37)
+    from ninfer.models import compiled_head
+
+    monkeypatch.setattr(compiled_head, "MAX_KEYS", 38)
     heads[0].extend([rows(0, 38, token_ids[37:38])], hidden[37:38].float())
-    assert called == [3, 1]
+    assert called == [3, 1], "heads of 16 elements attend row by row"
 
 
 def test_a_head_that_cannot_be_compiled_is_computed_in_torch(compiler, monkeypatch):
