@@ -34,10 +34,6 @@ class DeviceGuard:
         self.lock = batch.locks[lane]
         self._batch = batch
 
-    def of_lane(self, lane: int) -> "DeviceGuard":
-        """Return one for another thread that copies for the same batch."""
-        return DeviceGuard(self.copier, self._batch, lane)
-
     @property
     def is_cancelled(self) -> bool:
         """True if nobody waits for the batch any more."""

@@ -1,8 +1,9 @@
 """How one batch of images is copied, for each kind of way. Runs on worker threads; keeps no state but buffers."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import compress
+from itertools import compress, islice
 from operator import not_
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -11,11 +12,14 @@ from typing_extensions import TypeVarTuple, Unpack
 from ninfer.api import ImageKind, PutItem, PutStatus, ReadItem, ReadResult, ReadStatus
 from ninfer.cache.device_guard import DONE, GIVEN_UP, DeviceGuard, StepResult, copy_out
 from ninfer.cache.pace import Pace
+from ninfer.cache.processors import own_processors
 from ninfer.cache.tier_handle import TierHandle
 from ninfer.core.step import DeviceCopier
 
 if TYPE_CHECKING:
     from ninfer.cache.transfers import Batch, Move
+
+    Report = Callable[[Batch, list[StepResult]], None]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -24,7 +28,7 @@ _PIECE_BYTES: Final = 1 << 20
 """Images read before they are copied on: few enough that the copy finds them in the processor's cache."""
 
 NUM_LANES: Final = 2
-"""Threads that restore a batch."""
+"""Threads that restore."""
 
 _LANE_BYTES: Final = 3 << 20
 """What one of them reads at once: each piece costs Python, which the other thread waits for."""
@@ -50,27 +54,31 @@ class MoveSteps:
         self._buffers = threading.local()
         self._count_lock = threading.Lock()
 
-    def run(self, batches: "Sequence[Batch]") -> list[StepResult]:
+    def run(self, batches: "Sequence[Batch]", report: "Report") -> None:
         """Copy batches that share source and target, together.
 
         Args:
-            batches: a single one if they go to the device. Their locks are taken around every touch of device
-                memory, which is left alone for those that are cancelled.
-
-        Returns:
-            One result per move, in order.
+            batches: their locks are taken around every touch of device memory, which is left alone for those that are
+                cancelled.
+            report: called once for each batch, as soon as it is done, by whichever thread did it.
         """
+        first = batches[0].moves[0]
+        if first.target == 0:
+            self._restore(batches, report)
+            return
         moves = [move for batch in batches for move in batch.moves]
-        guards = [
-            guard
-            for batch in batches
-            for guard in [DeviceGuard(self._copier, batch)] * len(batch.moves)
-        ]
-        if moves[0].target == 0:
-            return self._restore(moves, guards[0])
-        if moves[0].source == 0:
-            return self._spill(moves, guards)
-        return self._clean(moves)
+        if first.source == 0:
+            guards = [
+                guard
+                for batch in batches
+                for guard in [DeviceGuard(self._copier, batch)] * len(batch.moves)
+            ]
+            results = self._spill(moves, guards)
+        else:
+            results = self._clean(moves)
+        rest = iter(results)
+        for batch in batches:
+            report(batch, list(islice(rest, len(batch.moves))))
 
     def undo(self, moves: "Sequence[Move]", results: Sequence[StepResult]) -> None:
         """Remove images that were written for moves nobody waits for any more."""
@@ -85,18 +93,20 @@ class MoveSteps:
 
     # ---- tier to device ----------------------------------------------------------------------------
 
-    def _restore(self, moves: "Sequence[Move]", guard: DeviceGuard) -> list[StepResult]:
-        handle = self._handles[moves[0].source - 1]
-        if handle.capabilities.addressable:
-            return self._restore_in_place(handle, moves, guard)
-        if moves[0].num_bytes >= _SMALL_BYTES and self._pace.is_alone:
-            pieces = list(_pieces(moves, _LANE_BYTES))
-            if len(pieces) > 1:
-                return self._restore_in_lanes(handle, pieces, guard)
-        restored = [
-            self._restore_held(handle, piece, guard) for piece in _pieces(moves, _PIECE_BYTES)
-        ]
-        return [result for results in restored for result in results]
+    def _restore(self, batches: "Sequence[Batch]", report: "Report") -> None:
+        first = batches[0].moves[0]
+        handle = self._handles[first.source - 1]
+        is_shown = handle.capabilities.addressable
+        if not is_shown and first.num_bytes >= _SMALL_BYTES and self._pace.is_alone:
+            self._restore_in_lanes(handle, batches, report)
+            return
+        for batch in batches:
+            guard = DeviceGuard(self._copier, batch)
+            restored = (
+                (self._restore_shown if is_shown else self._restore_held)(handle, piece, guard)
+                for piece in _pieces(batch.moves, _PIECE_BYTES)
+            )
+            report(batch, [result for results in restored for result in results])
 
     def _paced(self, work: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
         with self._pace.piece():
@@ -109,25 +119,42 @@ class MoveSteps:
         return self._paced(self._restore_piece, handle, moves, held, guard)
 
     def _restore_in_lanes(
-        self, handle: TierHandle, pieces: "Sequence[Sequence[Move]]", guard: DeviceGuard
-    ) -> list[StepResult]:
-        """Restore pieces on two threads, each the next that waits: one reads while the other verifies and copies."""
+        self, handle: TierHandle, batches: "Sequence[Batch]", report: "Report"
+    ) -> None:
+        """Restore on two threads, each the piece that comes next: one reads while the other verifies and copies."""
+        pieces = [
+            (at, piece)
+            for at, batch in enumerate(batches)
+            for piece in _pieces(batch.moves, _LANE_BYTES)
+        ]
+        num_left = Counter(at for at, _ in pieces)
         ended: list[list[StepResult]] = [[] for _ in pieces]
         problems: list[Exception] = []
         waiting = iter(range(len(pieces)))
-        num_bytes = max(map(_num_bytes, pieces))
+        num_bytes = max(_num_bytes(piece) for _, piece in pieces)
+
+        def restore_pieces(lane: int, held: bytearray) -> None:
+            for number in waiting:
+                at, piece = pieces[number]
+                guard = DeviceGuard(self._copier, batches[at], lane)
+                ended[number] = self._paced(self._restore_piece, handle, piece, held, guard)
+                with self._count_lock:
+                    num_left[at] -= 1
+                    is_whole = not num_left[at]
+                if is_whole:
+                    own = (n for n, (of, _) in enumerate(pieces) if of == at)
+                    report(batches[at], [result for n in own for result in ended[n]])
 
         def restore(lane: int, held: bytearray) -> None:
             try:
-                for at in waiting:
-                    piece, guarded = pieces[at], guard.of_lane(lane)
-                    ended[at] = self._paced(self._restore_piece, handle, piece, held, guarded)
+                with own_processors(lane, NUM_LANES):
+                    restore_pieces(lane, held)
             except Exception as problem:  # noqa: BLE001 - raised again below, on the worker's thread
                 problems.append(problem)
 
         helpers = [
             threading.Thread(target=restore, args=(n, self._held(n, num_bytes)), daemon=True)
-            for n in range(1, NUM_LANES)
+            for n in range(1, min(NUM_LANES, len(pieces)))
         ]
         for helper in helpers:
             helper.start()
@@ -136,7 +163,6 @@ class MoveSteps:
             helper.join()
         if problems:
             raise problems[0]
-        return [result for results in ended for result in results]
 
     def _restore_piece(
         self,
@@ -156,20 +182,18 @@ class MoveSteps:
         reads = handle.read_into(items)
         return self._deliver(handle, moves, reads, memoryview(held), guard)
 
-    def _restore_in_place(
+    def _restore_shown(
         self, handle: TierHandle, moves: "Sequence[Move]", guard: DeviceGuard
     ) -> list[StepResult]:
         """Copy out of the tier's own memory, or by way of memory of this thread what it does not show."""
         results: list[StepResult] = []
-        for piece in _pieces(moves, _PIECE_BYTES):
-            end = len(results) + len(piece)
-            while len(results) < end:
-                rest = moves[len(results) : end]
-                shown = self._paced(self._restore_shown, handle, rest, guard)
-                results += shown or self._restore_held(handle, rest[:1], guard)
+        while len(results) < len(moves):
+            rest = moves[len(results) :]
+            shown = self._paced(self._restore_run, handle, rest, guard)
+            results += shown or self._restore_held(handle, rest[:1], guard)
         return results
 
-    def _restore_shown(
+    def _restore_run(
         self, handle: TierHandle, moves: "Sequence[Move]", guard: DeviceGuard
     ) -> list[StepResult]:
         """Copy the first images, as many as the tier shows one behind the other; nothing if it does not show the first."""
@@ -184,7 +208,7 @@ class MoveSteps:
             reads = [ReadResult(status=ReadStatus.READ, header=header) for header in headers]
             return self._deliver(handle, shown, reads, payloads, guard)
         if len(shown) > 1:
-            return self._restore_shown(handle, moves[:1], guard)
+            return self._restore_run(handle, moves[:1], guard)
         other = ReadResult(status=ReadStatus.CORRUPT, message="another length")
         return self._deliver(handle, shown, [other], payloads, guard)
 

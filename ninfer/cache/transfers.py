@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from itertools import islice
 from typing import Final
 
 import structlog
@@ -36,6 +35,8 @@ BATCH_BYTES: Final = 4 << 20
 JOINED_BYTES: Final = 24 << 20
 """Batches that wait for the same tier are written together up to this: each write of a tier that flushes costs a flush.
 While steps run it is `BATCH_BYTES`: writes are then a piece at a time."""
+RESTORED_BYTES: Final = 128 << 20
+"""Batches that wait to be read from the same tier are read beside each other up to this, while no steps run."""
 
 
 class MoveStatus(StrEnum):
@@ -170,9 +171,7 @@ class _Worker:
         self.taken.extend([None] if tasks is None else tasks)
 
     def _joining(self, first: Batch) -> Iterator[Batch]:
-        """Take what waits right behind a batch that is written and goes the same way."""
-        if not first.moves[0].target:
-            return
+        """Take what waits right behind a batch and goes the same way."""
         num_bytes = first.num_bytes
         while True:
             with suppress(queue.Empty):
@@ -182,7 +181,9 @@ class _Worker:
             if not isinstance(batch, Batch) or batch.moves[0].source != first.moves[0].source:
                 return
             num_bytes += batch.num_bytes
-            most_bytes = JOINED_BYTES if self.pace.is_alone else BATCH_BYTES
+            most_bytes = JOINED_BYTES if first.moves[0].target else RESTORED_BYTES
+            if not self.pace.is_alone:
+                most_bytes = BATCH_BYTES
             if batch.moves[0].target != first.moves[0].target or num_bytes > most_bytes:
                 return
             self.taken.popleft()
@@ -347,20 +348,23 @@ class Transfers:
     def _work(self, worker: _Worker, batches: list[Batch]) -> None:
         started_s = self._clock.monotonic_s()
         num_moves = sum(len(batch.moves) for batch in batches)
+        waiting = set(map(id, batches))
+
+        def report(batch: Batch, results: list[StepResult]) -> None:
+            waiting.discard(id(batch))
+            self._note(batch, results, (self._clock.monotonic_s() - started_s) / num_moves)
+            self._done.put((worker, batch))
+            self._wake()
+
         try:
-            results = self._steps.run(batches)
+            self._steps.run(batches, report)
         except Exception as error:  # noqa: BLE001 - a failed copy costs a miss, never the thread
             _log.exception("transfer_failed")
             lost = StepResult(outcome="source_lost", message=f"{type(error).__name__}: {error}")
-            results = [lost] * num_moves
-            self._steps.remove([move for batch in batches for move in batch.moves])
-        seconds = self._clock.monotonic_s() - started_s
-        self._count_seconds(batches[0].moves[0], seconds)
-        rest = iter(results)
-        for batch in batches:
-            self._note(batch, list(islice(rest, len(batch.moves))), seconds / num_moves)
-            self._done.put((worker, batch))
-        self._wake()
+            for batch in [batch for batch in batches if id(batch) in waiting]:
+                self._steps.remove(batch.moves)
+                report(batch, [lost] * len(batch.moves))
+        self._count_seconds(batches[0].moves[0], self._clock.monotonic_s() - started_s)
 
     def _note(self, batch: Batch, results: list[StepResult], seconds: float) -> None:
         """Write down how each move of a batch ended, or undo what was done for nobody."""

@@ -2,8 +2,10 @@
 
 import sys
 import zlib
+from collections.abc import Sequence
 from functools import cache
 from hashlib import blake2b
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -144,6 +146,19 @@ def compiled_sums() -> "Sums | None":
         return compile_sums()
     except Exception:  # noqa: BLE001 - of any type
         return None
+
+
+def side_by_side(buffers: Sequence[memoryview]) -> Bytes | None:
+    """Return buffers of equal length as one array `[num_buffers, bytes]` if they lie evenly spaced in memory; borrowed."""
+    arrays = [np.frombuffer(buffer, np.uint8) for buffer in buffers]
+    if len(arrays) == 1:
+        return arrays[0][None]
+    places = [array.__array_interface__["data"][0] for array in arrays]
+    stride = places[1] - places[0]
+    if any(after - before != stride for before, after in pairwise(places)):
+        return None
+    shape = (len(arrays), len(arrays[0]))
+    return np.lib.stride_tricks.as_strided(arrays[0], shape, (stride, 1), writeable=False)
 
 
 def empty_columns(num_images: int) -> Words:

@@ -32,6 +32,7 @@ class Files:
 
     def __init__(self) -> None:
         self._seek_lock = Lock()
+        self._is_warm = False
 
     def make_folder(self, path: Path) -> None:
         """Create a folder and its parents, private to the user where that exists."""
@@ -75,6 +76,29 @@ class Files:
             if count == 0:
                 break
             done += count
+        return done
+
+    def read_parts(self, handle: int, buffers: Sequence[memoryview], offset: int) -> int:
+        """Fill buffers with what follows each other from `offset`; return the bytes read, fewer only at the end of the file.
+
+        In one call if the page cache has it; what comes from the device is read as `read_at` does it.
+        """
+        num_bytes = sum(map(len, buffers))
+        done = 0
+        # Whether the end is in the page cache is asked only after a read that was not: each call may wait for the interpreter.
+        if self._is_warm or self._read_cached(handle, [bytearray(1)], offset + num_bytes - 1):
+            done = self._read_cached(handle, buffers, offset)
+        self._is_warm = done == num_bytes
+        at = 0
+        for buffer in buffers:
+            missing = buffer[max(0, done - at) :]
+            at += len(buffer)
+            if missing:
+                done = at - len(missing)
+                num_read = self.read_at(handle, missing, offset + done)
+                done += num_read
+                if num_read < len(missing):
+                    break
         return done
 
     def write_at(self, handle: int, buffer: memoryview, offset: int) -> None:
@@ -143,6 +167,17 @@ class Files:
         if sys.platform == "linux":
             for offset, length in spans:
                 os.posix_fadvise(handle, offset, length, os.POSIX_FADV_WILLNEED)
+
+    def _read_cached(
+        self, handle: int, buffers: Sequence[memoryview | bytearray], offset: int
+    ) -> int:
+        """Fill buffers as far as the page cache has the file; return the bytes read, 0 where the system cannot do that."""
+        if sys.platform != "linux":
+            return 0
+        try:
+            return os.preadv(handle, buffers, offset, os.RWF_NOWAIT)
+        except OSError:
+            return 0
 
     def _read_some(self, handle: int, buffer: memoryview, offset: int) -> int:
         if sys.platform == "win32":

@@ -7,7 +7,14 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ninfer_storage_disk.blocks import Run
-from ninfer_storage_disk.checksum import WINDOW_BYTES, Checksum, Words, checksum, empty_columns
+from ninfer_storage_disk.checksum import (
+    WINDOW_BYTES,
+    Checksum,
+    Words,
+    checksum,
+    empty_columns,
+    side_by_side,
+)
 from ninfer_storage_disk.entry import Entry
 from ninfer_storage_disk.files import Files
 
@@ -15,8 +22,12 @@ _JOINED_BYTES: Final = 512 << 10
 """Small images that follow each other in the file are read, or written, and summed together, up to this: it fits the
 processor's own cache."""
 
+_TOGETHER_BYTES: Final = 8 << 20
+"""Large images that follow each other are read together up to this: between calls threads wait for the interpreter, longer
+than a call takes."""
+
 _SUMMED_BYTES: Final = 2 * WINDOW_BYTES
-"""Of a large image, read before they are summed: each part costs two calls, between which threads wait for the interpreter."""
+"""Of a large image, read before they are summed, if it is alone."""
 
 _FLUSH_BYTES: Final = 2 << 20
 """The device begins with what is written when there is so much of it, and works while more is written."""
@@ -60,11 +71,13 @@ class Payloads:
         self._announce_jumps(handle, wanted)
         found: list[bool | OSError] = []
         shapes = [(entry.num_bytes, entry.runs) for entry, _ in wanted]
-        for first, end in self._groups(shapes):
+        for first, end in self._groups(shapes, _TOGETHER_BYTES):
             group = wanted[first:end]
             try:
                 if len(group) == 1:
                     found.append(self._read_one(handle, *group[0]))
+                elif group[0][0].num_bytes > _JOINED_BYTES:
+                    found += self._read_together(handle, group)
                 else:
                     found += self._read_joined(handle, group)
             except OSError as error:
@@ -123,8 +136,13 @@ class Payloads:
             with contextlib.suppress(OSError):
                 self._files.advise(handle, jumps)
 
-    def _groups(self, shapes: Sequence[tuple[int, Sequence[Run]]]) -> Iterator[tuple[int, int]]:
-        """Cut (length, blocks) of images into stretches of one length, one behind the other in the file."""
+    def _groups(
+        self, shapes: Sequence[tuple[int, Sequence[Run]]], large_bytes: int = 0
+    ) -> Iterator[tuple[int, int]]:
+        """Cut (length, blocks) of images into stretches of one length, one behind the other in the file.
+
+        A stretch of small images has at most `_JOINED_BYTES`, one of larger images `large_bytes`.
+        """
         first = end_block = length = 0
         last_block = -1
         for at, (num_bytes, runs) in enumerate(shapes):
@@ -135,7 +153,8 @@ class Payloads:
             if at > first:
                 yield first, at
             first, length, end_block = at, num_bytes, start + count
-            last_block = start + _JOINED_BYTES // self._block_bytes
+            most_bytes = _JOINED_BYTES if num_bytes <= _JOINED_BYTES else large_bytes
+            last_block = start + most_bytes // self._block_bytes
         if shapes:
             yield first, len(shapes)
 
@@ -199,6 +218,24 @@ class Payloads:
         num_whole = (num_read + stride - first.num_bytes) // stride
         values = joined.values()
         found = [value == entry.checksum for (entry, _), value in zip(group, values, strict=True)]
+        return [*found[:num_whole], *[False] * (len(group) - num_whole)]
+
+    def _read_together(self, handle: int, group: Sequence[Wanted]) -> list[bool]:
+        """Read large images into their buffers in one go, and sum them up in one where their buffers allow it."""
+        entry, buffers = group[0][0], [buffer for _, buffer in group]
+        gap = memoryview(bytearray(-entry.num_bytes % self._block_bytes))
+        parts = [part for buffer in buffers for part in (buffer, gap)][:-1]
+        offset = entry.runs[0].start * self._block_bytes
+        num_read = self._files.read_parts(handle, parts, offset)
+        num_whole = (num_read + len(gap)) // (entry.num_bytes + len(gap))
+        images = side_by_side(buffers)
+        if images is None:
+            sums = [checksum(buffer) for buffer in buffers]
+        else:
+            joined = Checksum(len(group), entry.num_bytes)
+            joined.add(images)
+            sums = joined.values()
+        found = [value == entry.checksum for (entry, _), value in zip(group, sums, strict=True)]
         return [*found[:num_whole], *[False] * (len(group) - num_whole)]
 
     def _read_one(self, handle: int, entry: Entry, buffer: memoryview) -> bool:
