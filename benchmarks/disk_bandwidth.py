@@ -28,6 +28,8 @@ from benchmarks.ttft import page_cache_state
 TOKENS = 100_000
 BOUND = 0.8
 STATES = ("dropped", "filled")
+WARM_UP = 1
+"""Rounds that are not counted; see `transfers`."""
 PLACES = ("new file", "file written over")
 
 
@@ -62,12 +64,15 @@ def _measure(folder: Path, name: str, layouts, num_tokens: int, rounds: int) -> 
             seconds[f"write {place}"].append(write_plainly(plain, memory))
     cached = {}
     for state in STATES:
-        for _ in range(rounds):
+        for turn in range(WARM_UP + rounds):
             cached[state] = page_cache_state(folder, is_dropped=state == "dropped")
-            seconds[f"read {state}"].append(read_plainly(plain, memory))
+            read_s = read_plainly(plain, memory)
             for part in rig.memory:
                 part.fill(0)
-            seconds[f"restore {state}"].append(rig.restore(rig.moves(1, 0, pages)))
+            restore_s = rig.restore(rig.moves(1, 0, pages))
+            if turn >= WARM_UP:
+                seconds[f"read {state}"].append(read_s)
+                seconds[f"restore {state}"].append(restore_s)
             if not all(map(np.array_equal, rig.memory, before)):
                 raise RuntimeError("restored bytes differ from those spilled")
     rig.close()

@@ -1,11 +1,11 @@
-"""Several threads restore one batch: they copy beside each other, and a batch that is given up waits for all of them."""
+"""Several threads restore what waits: beside each other, each batch told of when it is done, and waited for when given up."""
 
 import threading
 
 import pytest
 
 from ninfer.cache.tier_handle import TierHandle
-from ninfer.cache.transfers import Transfers
+from ninfer.cache.transfers import BATCH_IMAGES, MoveStatus, Transfers
 from ninfer.obs.clock import SystemClock
 from tests.fakes.dict_tier import DictTier
 from tests.unit.cache.test_transfers import PAGE_BYTES, Device, drained, move
@@ -26,6 +26,73 @@ class LaneDevice(Device):
         assert self.may_end[is_worker].wait(10)
         super().copy_pages_in(pages, buffer)
         self.has_ended.set()
+
+
+class StoppingDevice(Device):
+    """Device that waits for a sign, or fails, before it takes one page."""
+
+    def __init__(self, num_pages, stop_at, error=None):
+        super().__init__(num_pages)
+        self.stop_at, self.error = stop_at, error
+        self.may_go_on = threading.Event()
+
+    def copy_pages_in(self, pages, buffer):
+        if self.stop_at in pages:
+            assert self.may_go_on.wait(10)
+            if self.error is not None:
+                raise self.error
+        super().copy_pages_in(pages, buffer)
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Start restores of three batches, with two threads, to a device; returns transfers and what wakes their owner."""
+    monkeypatch.setattr("ninfer.cache.move_steps._LANE_BYTES", 2 * PAGE_BYTES)
+    monkeypatch.setattr("ninfer.cache.move_steps._SMALL_BYTES", PAGE_BYTES)
+    monkeypatch.setattr("ninfer.cache.transfers.BATCH_BYTES", PAGE_BYTES)
+    opened = []
+
+    def start(device, count):
+        wake = threading.Event()
+        handle = TierHandle("t", DictTier(10**6))
+        transfers = Transfers([handle], device, SystemClock(), deadline_s=10.0, wake=wake.set)
+        opened.append(transfers)
+        transfers.start([move(n, source=0, target=1, location=n) for n in range(count)])
+        drained(transfers, wake)
+        transfers.start([move(n, source=1, target=0, location=n) for n in range(count)])
+        return transfers, wake
+
+    yield start
+    for transfers in opened:
+        transfers.close(5)
+
+
+def test_a_batch_is_told_of_when_it_is_done_though_others_behind_it_are_not(started):
+    count = 3 * BATCH_IMAGES
+    device = StoppingDevice(count, stop_at=count - 1)
+    transfers, wake = started(device, count)
+    ended = []
+    while len(ended) < 2 * BATCH_IMAGES:
+        assert wake.wait(10)
+        wake.clear()
+        ended += transfers.poll()
+    assert sorted(one.tag for one in ended) == list(range(2 * BATCH_IMAGES))
+    assert transfers.num_waiting() == 1
+    device.may_go_on.set()
+    assert len(drained(transfers, wake)) == BATCH_IMAGES
+
+
+def test_a_copy_that_fails_costs_the_batches_that_are_not_done_and_no_other(started):
+    count = 3 * BATCH_IMAGES
+    device = StoppingDevice(count, stop_at=BATCH_IMAGES, error=OSError("device on fire"))
+    device.may_go_on.set()
+    transfers, wake = started(device, count)
+    status = {one.tag: one.status for one in drained(transfers, wake)}
+    assert len(status) == count
+    assert {status[n] for n in range(BATCH_IMAGES)} == {MoveStatus.DONE}
+    assert {status[n] for n in range(BATCH_IMAGES, 2 * BATCH_IMAGES)} == {MoveStatus.SOURCE_LOST}
+    done = [n for n in range(count) if status[n] is MoveStatus.DONE]
+    assert all(device.pages[n] == bytes([n]) * PAGE_BYTES for n in done)
 
 
 @pytest.mark.parametrize("is_worker_first", [True, False])
