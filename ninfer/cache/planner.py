@@ -51,7 +51,7 @@ class Outcome:
     Attributes:
         point: where it resumes.
         num_shared_pages: leading pages used in place on the device.
-        restores: pages to bring to the device, in order.
+        restores: pages behind them, in order: to bring to the device, or to use in place behind one that has to come.
         num_new_pages: pages to take: restored ones, then the lane's own.
         eviction: what makes room.
         waits: some of its pages are just being restored for somebody else.
@@ -170,15 +170,14 @@ class Planner:
 
     def _layout(self, need: Need, prefix: Prefix, point: ResumePoint) -> Outcome:
         shared = min(point.num_pages, prefix.num_device_pages)
-        not_ready = prefix.path[shared : point.num_pages]
-        restores = [node for node in not_ready if node.replicas[DEVICE] is None]
-        num_in_flight = len(not_ready) - len(restores)
+        restores = prefix.path[shared : point.num_pages]
+        there = [replica for node in restores if (replica := node.replicas[DEVICE]) is not None]
         return Outcome(
             point=point,
             num_shared_pages=shared,
             restores=restores,
-            num_new_pages=need.num_pages - shared - num_in_flight,
-            waits=num_in_flight > 0,
+            num_new_pages=need.num_pages - shared - len(there),
+            waits=not all(replica.is_valid for replica in there),
             revision=self._store.revision,
         )
 

@@ -75,17 +75,10 @@ class Prefix:
         self._points: list[ResumePoint] | None = None
 
     def _complete(self, path: list[PageNode]) -> list[PageNode]:
-        """Cut a path where a page cannot be read, or is on the device without the one before it.
-
-        Two lanes that compute the same prefix can leave that: the page of the first goes, and the second adds to it. A restore
-        brings pages that follow each other, and waiting for such a one as if it were just coming would never end.
-        """
-        is_missing = False
+        """Cut a path where a page cannot be read."""
         for depth, node in enumerate(path):
-            is_stranded = is_missing and node.valid_on(DEVICE) is not None
-            if is_stranded or node.fastest_tier(self._stalled) is None:
+            if node.fastest_tier(self._stalled) is None:
                 return path[:depth]
-            is_missing = node.replicas[DEVICE] is None
         return path
 
     def _count_device_pages(self) -> int:
@@ -103,8 +96,8 @@ class Prefix:
 
     def is_in_flight(self, num_pages: int) -> bool:
         """Tell whether some of the first pages are just being restored for somebody else."""
-        pending = (node.replicas[DEVICE] for node in self.path[self.num_device_pages : num_pages])
-        return any(replica is not None for replica in pending)
+        found = (node.replicas[DEVICE] for node in self.path[self.num_device_pages : num_pages])
+        return any(replica is not None and not replica.is_valid for replica in found)
 
     def deepest(self) -> ResumePoint:
         """Return the deepest complete resume point, `ROOT` if there is none."""
@@ -137,7 +130,6 @@ class Prefix:
         if depth == len(self.path):
             follower, tokens = self._tree.longest_partial(parent, self._rest(depth))
             if follower is not None and follower.fastest_tier(self._stalled) is not None:
-                tokens = min(tokens, PAGE_SIZE_TOKENS - 1)  # a whole page where the path was cut
                 points.append(self._point(depth, partial=follower, partial_tokens=tokens))
         return points
 

@@ -121,7 +121,10 @@ class Sealer:
         if context.num_waiting or context.status is not ContextStatus.PARKED:
             return
         has_slot = not self._store.has_state or context.state_slot is not None
-        is_taken = any(node.replicas[DEVICE] is not None for node in context.outcome.restores)
+        is_taken = any(
+            node.replicas[DEVICE] is not None and _source_of(context, node) != DEVICE
+            for node in context.outcome.restores
+        )
         if context.num_missing_pages or not has_slot or is_taken:
             self.unwind(context)
             context.status = ContextStatus.LOST
@@ -138,12 +141,16 @@ class Sealer:
         sources = {id(stored): tier for stored, tier in reversed(context.leases)}
         moves, on_end = [], partial(self._restored, context)
         for node in outcome.restores:
-            page = context.pages[len(context.path)]
-            context.owned.remove(page)
-            self._store.device_pending(node, page)
+            at, source = len(context.path), sources[id(node)]
+            if source == DEVICE:
+                context.pages.insert(at, _location_of(node))
+            else:
+                page = context.pages[at]
+                context.owned.remove(page)
+                self._store.device_pending(node, page)
+                moves.append(self._move_to_device(node, source, page, on_end))
             self._store.lease(node, DEVICE)
             context.path.append(node)
-            moves.append(self._move_to_device(node, sources[id(node)], page, on_end))
         point = outcome.point
         slot = context.state_slot if context.state_slot is not None else -1
         if point.partial is not None and sources[id(point.partial)] != DEVICE:

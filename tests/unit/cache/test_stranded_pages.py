@@ -1,4 +1,8 @@
-"""A page on the device without the one before it, as two lanes with the same prefix can leave it, holds nobody up."""
+"""A page on the device behind one that is not is used where it is.
+
+It comes about where room is made for a request that then goes: of two pages that were to leave, the one that had a copy below
+went at once, and the one behind it, which had to be copied first, is not given up any more.
+"""
 
 import pytest
 
@@ -11,8 +15,9 @@ from tests.fakes.model import PAGE_BYTES
 PROMPT = [1] * 64 + [2] * 64 + [3] * 64
 
 
+@pytest.mark.parametrize("missing_pages", [(0,), (1,), (0, 1)])
 @pytest.mark.parametrize("has_state", [False, True])
-def test_a_stranded_page_is_not_waited_for(has_state):
+def test_a_page_behind_a_missing_one_is_used_in_place(has_state, missing_pages):
     harness = Harness(
         num_pages=12,
         num_lanes=2,
@@ -31,10 +36,16 @@ def test_a_stranded_page_is_not_waited_for(has_state):
     store = harness.store
     path = store.tree.walk(store.root_of("").domain, encode_tokens(PROMPT))
     assert all(node.valid_on(DEVICE) and node.valid_on(1) for node in path)
-    store.drop_replica(path[0], DEVICE)
+    for missing in missing_pages:
+        store.drop_replica(path[missing], DEVICE)
+    there = [node.replicas[DEVICE] for node in path]
     answer = harness.submit([*PROMPT, 4], 4)
     harness.run(answer, max_steps=200)
     assert answer.reason == "length"
     assert answer.tokens == harness.cold(answer)
+    assert answer.cached == len(PROMPT)
+    assert answer.finished.stats.restored_tokens == {"t1": 64 * len(missing_pages)}
+    for node, before in zip(path, there, strict=True):
+        assert before is None or node.replicas[DEVICE] is before
     harness.check_drained()
     harness.close()
