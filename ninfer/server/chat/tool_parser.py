@@ -143,7 +143,7 @@ class ToolCallParser:
             self._state = _State.CONTENT
             return begun.removeprefix(CLOSE_TAG), True
         if CLOSE_TAG.startswith(begun):
-            return begun, False
+            return text, False
         self._state = _State.CONTENT
         return text, True
 

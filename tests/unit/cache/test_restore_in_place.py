@@ -72,8 +72,15 @@ def restored(tier, *, is_cancelled=False):
         one.num_bytes = PAGE_BYTES
     batch = Batch(moves=moves, is_cancelled=is_cancelled)
     handle, device = TierHandle("host", tier), PageDevice()
-    results = MoveSteps([handle], device, Pace()).run([batch])
+    ((_, results),) = run(MoveSteps([handle], device, Pace()), [batch])
     return [result.outcome for result in results], device.pages, handle.counters
+
+
+def run(steps, batches):
+    """Return what was reported: batches and the results of their moves."""
+    reported = []
+    steps.run(batches, lambda batch, results: reported.append((batch, results)))
+    return reported
 
 
 @pytest.mark.parametrize("shape", ["words", "rows"])

@@ -52,6 +52,11 @@ def parse(pieces) -> tuple[str, list[dict], ToolCallParser]:
             "",
             [("f", "{}"), ("g", "{}")],
         ),
+        (
+            '<tool_call>{"name": "f"}\n<tool_call>',
+            "\n<tool_call>",
+            [("f", "{}")],
+        ),
         ('<tool_call>{"name": "f", "arguments": {"x": "\\u00e9}', "", [("f", '{"x": "\\u00e9}')]),
         ("<tool_call>not json</tool_call> x", "<tool_call>not json</tool_call> x", []),
         ('<tool_call>{"nam', '<tool_call>{"nam', []),
