@@ -14,8 +14,9 @@ import torch
 from ninfer.api import ImageKey, ImageKind, TierContext
 from ninfer.cache.copies_down import IN_FLIGHT_BYTES, MAX_IN_FLIGHT
 from ninfer.cache.identity import ImageHeader, encode_tokens, sha256
+from ninfer.cache.move import Move, MoveStatus
 from ninfer.cache.tier_handle import TierHandle
-from ninfer.cache.transfers import Move, MoveStatus, Transfers
+from ninfer.cache.transfers import Transfers
 from ninfer.exec.device_copy import build_copier
 from ninfer.exec.host_memory import HostMemory
 from ninfer.kernels.kv_pool import KvLayout, KvPool

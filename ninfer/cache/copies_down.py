@@ -7,10 +7,11 @@ from typing import Final
 
 from ninfer.api import PlacementPolicy
 from ninfer.cache.eviction import Evictor
+from ninfer.cache.move import Move, MoveStatus
 from ninfer.cache.node import DEVICE, StoredObject, page_of
 from ninfer.cache.store import ContextStore
 from ninfer.cache.tier_writes import Admission
-from ninfer.cache.transfers import Move, MoveStatus, Transfers
+from ninfer.cache.transfers import Transfers
 
 MAX_IN_FLIGHT: Final = 64
 IN_FLIGHT_BYTES: Final = 8 << 20

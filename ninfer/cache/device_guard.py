@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Sequence
 
-    from ninfer.cache.transfers import Batch, Move
+    from ninfer.cache.move import Batch, Move
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ninfer.cache.move import Batch
 from ninfer.cache.node import PageNode, StoredObject
 from ninfer.cache.planner import Outcome
-from ninfer.cache.transfers import Batch
 from ninfer.core.request import ReusePath
 from ninfer.core.retention import Retention
 from ninfer.core.step import PageCopy, PageRun, StateCopy

@@ -13,6 +13,7 @@ from ninfer.cache.identity import encode_tokens
 from ninfer.cache.lane_context import ContextStatus, LaneContext
 from ninfer.cache.lineage import Lineage
 from ninfer.cache.lost_images import LostImages
+from ninfer.cache.move import Move, MoveStatus
 from ninfer.cache.node import DEVICE, PageNode, StoredObject
 from ninfer.cache.planner import Need, Outcome, Planner
 from ninfer.cache.publishing import Publisher
@@ -24,7 +25,7 @@ from ninfer.cache.sealing import Sealer
 from ninfer.cache.shared_tiers import SharedTiers
 from ninfer.cache.store import ContextStore
 from ninfer.cache.tier_hits import TierHits
-from ninfer.cache.transfers import Move, MoveStatus, Transfers
+from ninfer.cache.transfers import Transfers
 from ninfer.core.errors import RequestInfeasible
 from ninfer.core.request import GenerationRequest
 from ninfer.core.step import PAGE_SIZE_TOKENS, PageCopy, StateCopy

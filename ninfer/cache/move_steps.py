@@ -1,34 +1,30 @@
-"""How one batch of images is copied, for each kind of way. Runs on worker threads; keeps no state but buffers."""
+"""How batches of images are copied, for each kind of way. Runs on worker threads; keeps no state but buffers."""
 
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import compress, islice
 from operator import not_
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from typing_extensions import TypeVarTuple, Unpack
 
 from ninfer.api import ImageKind, PutItem, PutStatus, ReadItem, ReadResult, ReadStatus
 from ninfer.cache.device_guard import DONE, GIVEN_UP, DeviceGuard, StepResult, copy_out
+from ninfer.cache.move import NUM_LANES, Batch, Move, bytes_of, pieces_of
 from ninfer.cache.pace import Pace
 from ninfer.cache.processors import own_processors
 from ninfer.cache.tier_handle import TierHandle
 from ninfer.core.step import DeviceCopier
 
-if TYPE_CHECKING:
-    from ninfer.cache.transfers import Batch, Move
-
-    Report = Callable[[Batch, list[StepResult]], None]
+Report = Callable[[Batch, list[StepResult]], None]
+"""Told of a batch that is done, and how each of its moves ended."""
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _PIECE_BYTES: Final = 1 << 20
 """Images read before they are copied on: few enough that the copy finds them in the processor's cache."""
-
-NUM_LANES: Final = 2
-"""Threads that restore."""
 
 _LANE_BYTES: Final = 3 << 20
 """What one of them reads at once: each piece costs Python, which the other thread waits for."""
@@ -54,7 +50,7 @@ class MoveSteps:
         self._buffers = threading.local()
         self._count_lock = threading.Lock()
 
-    def run(self, batches: "Sequence[Batch]", report: "Report") -> None:
+    def run(self, batches: Sequence[Batch], report: Report) -> None:
         """Copy batches that share source and target, together.
 
         Args:
@@ -80,12 +76,12 @@ class MoveSteps:
         for batch in batches:
             report(batch, list(islice(rest, len(batch.moves))))
 
-    def undo(self, moves: "Sequence[Move]", results: Sequence[StepResult]) -> None:
+    def undo(self, moves: Sequence[Move], results: Sequence[StepResult]) -> None:
         """Remove images that were written for moves nobody waits for any more."""
         written = [move for move, result in zip(moves, results, strict=True) if result is DONE]
         self.remove(written)
 
-    def remove(self, moves: "Sequence[Move]") -> None:
+    def remove(self, moves: Sequence[Move]) -> None:
         """Remove from lower tiers what moves brought there, and room that was taken for it."""
         for move in moves:
             if move.target:
@@ -93,7 +89,7 @@ class MoveSteps:
 
     # ---- tier to device ----------------------------------------------------------------------------
 
-    def _restore(self, batches: "Sequence[Batch]", report: "Report") -> None:
+    def _restore(self, batches: Sequence[Batch], report: Report) -> None:
         first = batches[0].moves[0]
         handle = self._handles[first.source - 1]
         is_shown = handle.capabilities.addressable
@@ -104,7 +100,7 @@ class MoveSteps:
             guard = DeviceGuard(self._copier, batch)
             restored = (
                 (self._restore_shown if is_shown else self._restore_held)(handle, piece, guard)
-                for piece in _pieces(batch.moves, _PIECE_BYTES)
+                for piece in pieces_of(batch.moves, _PIECE_BYTES)
             )
             report(batch, [result for results in restored for result in results])
 
@@ -113,28 +109,33 @@ class MoveSteps:
             return work(*arguments)
 
     def _restore_held(
-        self, handle: TierHandle, moves: "Sequence[Move]", guard: DeviceGuard
+        self, handle: TierHandle, moves: Sequence[Move], guard: DeviceGuard
     ) -> list[StepResult]:
-        held = self._held(0, _num_bytes(moves))
+        held = self._held(0, bytes_of(moves))
         return self._paced(self._restore_piece, handle, moves, held, guard)
 
     def _restore_in_lanes(
-        self, handle: TierHandle, batches: "Sequence[Batch]", report: "Report"
+        self, handle: TierHandle, batches: Sequence[Batch], report: Report
     ) -> None:
         """Restore on two threads, each the piece that comes next: one reads while the other verifies and copies."""
         pieces = [
             (at, piece)
             for at, batch in enumerate(batches)
-            for piece in _pieces(batch.moves, _LANE_BYTES)
+            for piece in pieces_of(batch.moves, _LANE_BYTES)
         ]
+        num_lanes = min(NUM_LANES, len(pieces))
         num_left = Counter(at for at, _ in pieces)
         ended: list[list[StepResult]] = [[] for _ in pieces]
         problems: list[Exception] = []
         waiting = iter(range(len(pieces)))
-        num_bytes = max(_num_bytes(piece) for _, piece in pieces)
+        num_bytes = max(bytes_of(piece) for _, piece in pieces)
 
-        def restore_pieces(lane: int, held: bytearray) -> None:
-            for number in waiting:
+        def restorepieces_of(lane: int, held: bytearray) -> None:
+            # Once steps run, one thread copies.
+            while lane == 0 or self._pace.is_alone:
+                number = next(waiting, None)
+                if number is None:
+                    return
                 at, piece = pieces[number]
                 guard = DeviceGuard(self._copier, batches[at], lane)
                 ended[number] = self._paced(self._restore_piece, handle, piece, held, guard)
@@ -147,14 +148,14 @@ class MoveSteps:
 
         def restore(lane: int, held: bytearray) -> None:
             try:
-                with own_processors(lane, NUM_LANES):
-                    restore_pieces(lane, held)
+                with own_processors(lane, num_lanes):
+                    restorepieces_of(lane, held)
             except Exception as problem:  # noqa: BLE001 - raised again below, on the worker's thread
                 problems.append(problem)
 
         helpers = [
             threading.Thread(target=restore, args=(n, self._held(n, num_bytes)), daemon=True)
-            for n in range(1, min(NUM_LANES, len(pieces)))
+            for n in range(1, num_lanes)
         ]
         for helper in helpers:
             helper.start()
@@ -167,7 +168,7 @@ class MoveSteps:
     def _restore_piece(
         self,
         handle: TierHandle,
-        moves: "Sequence[Move]",
+        moves: Sequence[Move],
         held: bytearray,
         guard: DeviceGuard,
     ) -> list[StepResult]:
@@ -183,7 +184,7 @@ class MoveSteps:
         return self._deliver(handle, moves, reads, memoryview(held), guard)
 
     def _restore_shown(
-        self, handle: TierHandle, moves: "Sequence[Move]", guard: DeviceGuard
+        self, handle: TierHandle, moves: Sequence[Move], guard: DeviceGuard
     ) -> list[StepResult]:
         """Copy out of the tier's own memory, or by way of memory of this thread what it does not show."""
         results: list[StepResult] = []
@@ -194,7 +195,7 @@ class MoveSteps:
         return results
 
     def _restore_run(
-        self, handle: TierHandle, moves: "Sequence[Move]", guard: DeviceGuard
+        self, handle: TierHandle, moves: Sequence[Move], guard: DeviceGuard
     ) -> list[StepResult]:
         """Copy the first images, as many as the tier shows one behind the other; nothing if it does not show the first."""
         if guard.is_cancelled:
@@ -204,7 +205,7 @@ class MoveSteps:
             return []
         headers, payloads = found
         shown = moves[: len(headers)]
-        if payloads.nbytes == _num_bytes(shown):
+        if payloads.nbytes == bytes_of(shown):
             reads = [ReadResult(status=ReadStatus.READ, header=header) for header in headers]
             return self._deliver(handle, shown, reads, payloads, guard)
         if len(shown) > 1:
@@ -215,7 +216,7 @@ class MoveSteps:
     def _deliver(
         self,
         handle: TierHandle,
-        moves: "Sequence[Move]",
+        moves: Sequence[Move],
         reads: Sequence[ReadResult],
         payloads: memoryview,
         guard: DeviceGuard,
@@ -232,7 +233,7 @@ class MoveSteps:
             for at in compress(range(len(moves)), map(not_, are_good)):
                 results[at] = self._count_lost(handle, reads[at])
         for first, end in _alike(moves, results):
-            whole = payloads[: _num_bytes(moves[:end])][_num_bytes(moves[:first]) :]
+            whole = payloads[: bytes_of(moves[:end])][bytes_of(moves[:first]) :]
             results[first:end] = [guard.copy_in(moves[first:end], whole)] * (end - first)
         return results
 
@@ -246,7 +247,7 @@ class MoveSteps:
 
     # ---- device to tier ----------------------------------------------------------------------------
 
-    def _spill(self, moves: "Sequence[Move]", guards: "Sequence[DeviceGuard]") -> list[StepResult]:
+    def _spill(self, moves: Sequence[Move], guards: Sequence[DeviceGuard]) -> list[StepResult]:
         handle = self._handles[moves[0].target - 1]
         if handle.capabilities.addressable:
             return [
@@ -257,14 +258,14 @@ class MoveSteps:
         return self._spill_staged(handle, moves, guards)
 
     def _spill_staged(
-        self, handle: TierHandle, moves: "Sequence[Move]", guards: "Sequence[DeviceGuard]"
+        self, handle: TierHandle, moves: Sequence[Move], guards: Sequence[DeviceGuard]
     ) -> list[StepResult]:
-        held = memoryview(self._held(0, _num_bytes(moves)))
+        held = memoryview(self._held(0, bytes_of(moves)))
         results: list[StepResult] = []
         offset = 0
-        for piece in _pieces(moves, _PIECE_BYTES):
+        for piece in pieces_of(moves, _PIECE_BYTES):
             for first, end in _alike(piece, [DONE] * len(piece)):
-                at, num_bytes = len(results), _num_bytes(piece[first:end])
+                at, num_bytes = len(results), bytes_of(piece[first:end])
                 wanted = guards[at : at + end - first]
                 part = held[offset : offset + num_bytes]
                 results += self._paced(copy_out, piece[first:end], wanted, part)
@@ -272,7 +273,7 @@ class MoveSteps:
         return self._put_paced(handle, moves, self._staging(moves), results)
 
     def _spill_in_place(
-        self, handle: TierHandle, move: "Move", guard: DeviceGuard
+        self, handle: TierHandle, move: Move, guard: DeviceGuard
     ) -> StepResult | None:
         """Copy into the tier's own memory; None if it has no room in one piece."""
         buffer = handle.allocate(move.key, move.header.pack(), move.num_bytes)
@@ -287,7 +288,7 @@ class MoveSteps:
 
     # ---- tier to tier ------------------------------------------------------------------------------
 
-    def _clean(self, moves: "Sequence[Move]") -> list[StepResult]:
+    def _clean(self, moves: Sequence[Move]) -> list[StepResult]:
         """Copy from tier to tier, by way of memory of this thread.
 
         Never from the source's own memory: a batch that is given up loses its leases, and what then takes the place of an
@@ -311,13 +312,13 @@ class MoveSteps:
     def _put_paced(
         self,
         handle: TierHandle,
-        moves: "Sequence[Move]",
+        moves: Sequence[Move],
         payloads: Sequence[memoryview],
         results: list[StepResult],
     ) -> list[StepResult]:
         """Put all at once, or a piece at a time while steps run: a write of some megabytes is a long piece of work."""
         ended: list[StepResult] = []
-        for piece in [moves] if self._pace.is_alone else _pieces(moves, _PIECE_BYTES):
+        for piece in [moves] if self._pace.is_alone else pieces_of(moves, _PIECE_BYTES):
             first, end = len(ended), len(ended) + len(piece)
             ended += self._paced(self._put, handle, piece, payloads[first:end], results[first:end])
         return ended
@@ -325,7 +326,7 @@ class MoveSteps:
     def _put(
         self,
         handle: TierHandle,
-        moves: "Sequence[Move]",
+        moves: Sequence[Move],
         payloads: Sequence[memoryview],
         results: list[StepResult],
     ) -> list[StepResult]:
@@ -341,7 +342,7 @@ class MoveSteps:
                 results[at] = StepResult(outcome="target_refused", message=message, is_full=is_full)
         return results
 
-    def _staging(self, moves: "Sequence[Move]") -> list[memoryview]:
+    def _staging(self, moves: Sequence[Move]) -> list[memoryview]:
         """Return a buffer per move, from memory this thread keeps."""
         sizes = [move.num_bytes for move in moves]
         return _cut(self._held(0, sum(sizes)), sizes)
@@ -354,18 +355,7 @@ class MoveSteps:
         return lanes[lane]
 
 
-def _pieces(moves: "Sequence[Move]", most_bytes: int) -> "Iterator[Sequence[Move]]":
-    """Cut a batch into parts of at most so many bytes, or of one move."""
-    first, num_bytes = 0, 0
-    for at, move in enumerate(moves):
-        if at > first and num_bytes + move.num_bytes > most_bytes:
-            yield moves[first:at]
-            first, num_bytes = at, 0
-        num_bytes += move.num_bytes
-    yield moves[first:]
-
-
-def _alike(moves: "Sequence[Move]", results: Sequence[StepResult]) -> "Iterator[tuple[int, int]]":
+def _alike(moves: Sequence[Move], results: Sequence[StepResult]) -> Iterator[tuple[int, int]]:
     """Yield ranges of moves that are still to be done and can be done in one copy: one state, or pages."""
     first = None
     for at, (move, result) in enumerate(zip(moves, results, strict=True)):
@@ -381,10 +371,6 @@ def _alike(moves: "Sequence[Move]", results: Sequence[StepResult]) -> "Iterator[
         yield first, len(moves)
 
 
-def _num_bytes(moves: "Sequence[Move]") -> int:
-    return sum(move.num_bytes for move in moves)
-
-
 def _cut(held: bytearray, sizes: Sequence[int]) -> list[memoryview]:
     """Return a part of `held` of each size."""
     whole, at, views = memoryview(held), 0, []
@@ -394,5 +380,5 @@ def _cut(held: bytearray, sizes: Sequence[int]) -> list[memoryview]:
     return views
 
 
-def _is_expected(move: "Move", packed: bytes) -> bool:
+def _is_expected(move: Move, packed: bytes) -> bool:
     return move.header.is_named_by(packed)

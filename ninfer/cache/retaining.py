@@ -8,9 +8,9 @@ from typing import Final
 
 from ninfer.cache.copies_down import CopiesDown
 from ninfer.cache.lane_context import LaneContext
+from ninfer.cache.move import Move, MoveStatus
 from ninfer.cache.node import DEVICE, PageNode, StoredObject
 from ninfer.cache.store import ContextStore
-from ninfer.cache.transfers import Move, MoveStatus
 from ninfer.core.retention import Retention, RetentionMode
 
 _log = logging.getLogger(__name__)

@@ -12,11 +12,12 @@ from ninfer.api.errors import InvariantBroken
 from ninfer.cache.copies_down import CopiesDown
 from ninfer.cache.eviction import Evictor, Victim
 from ninfer.cache.lane_context import ContextStatus, LaneContext
+from ninfer.cache.move import Move, MoveStatus
 from ninfer.cache.node import DEVICE, PageNode, StateImage, StoredObject
 from ninfer.cache.page_pool import to_runs
 from ninfer.cache.resume import Prefix
 from ninfer.cache.store import ContextStore
-from ninfer.cache.transfers import Move, MoveStatus, Transfers
+from ninfer.cache.transfers import Transfers
 from ninfer.cache.valuation import is_evictable
 from ninfer.core.step import PageCopy, StateCopy
 

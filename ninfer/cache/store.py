@@ -21,8 +21,8 @@ class ContextStore:
     """Pages and state images of all contexts, on all tiers. Used on the engine thread only.
 
     Invariants (see `checks.py`): every page of the device is free, private to a lane, or the replica of exactly
-    one node; ledgers equal the sums over replicas; a node is in the tree while it has a replica; device
-    replicas are closed towards the root; leases and stamps never go below zero.
+    one node; ledgers equal the sums over replicas; a node is in the tree while it has a replica; leases and stamps never
+    go below zero.
 
     Args:
         layout: sizes of the device.

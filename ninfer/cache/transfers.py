@@ -11,27 +11,21 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import partial
 from typing import Final
 
 import structlog
 
-from ninfer.api import Clock, ImageKey, ImageKind
+from ninfer.api import Clock, ImageKey
 from ninfer.cache.device_guard import StepResult
-from ninfer.cache.identity import ImageHeader
-from ninfer.cache.move_steps import NUM_LANES, MoveSteps
+from ninfer.cache.move import BATCH_BYTES, Batch, Move, MoveStatus, batches_of
+from ninfer.cache.move_steps import MoveSteps
 from ninfer.cache.pace import Pace
 from ninfer.cache.tier_handle import TierHandle
 from ninfer.core.step import DeviceCopier
 
 _log = structlog.get_logger(__name__)
 
-BATCH_IMAGES: Final = 16
-"""Images of one batch: large enough for sequential I/O, small enough that other requests get their turn."""
-BATCH_BYTES: Final = 4 << 20
-"""A batch of smaller images has more of them, up to this."""
 JOINED_BYTES: Final = 24 << 20
 """Batches that wait for the same tier are written together up to this: each write of a tier that flushes costs a flush.
 While steps run it is `BATCH_BYTES`: writes are then a piece at a time."""
@@ -39,93 +33,10 @@ RESTORED_BYTES: Final = 128 << 20
 """Batches that wait to be read from the same tier are read beside each other up to this, while no steps run."""
 
 
-class MoveStatus(StrEnum):
-    """How one move ended."""
-
-    DONE = "done"
-    SOURCE_LOST = "source_lost"
-    """The source was missing, damaged or unreadable."""
-    TARGET_REFUSED = "target_refused"
-    """The target had no room or failed."""
-    GIVEN_UP = "given_up"
-    """Cancelled or past the deadline."""
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Move:
-    """One image to copy.
-
-    Attributes:
-        key: its name.
-        header: what must stand beside it.
-        num_bytes: payload bytes.
-        source: tier index.
-        target: tier index.
-        location: page id or slot on the device end, -1 if neither end is the device.
-        tag: whatever the caller wants back; if it can be called, it is told when the move ended.
-        subject: what the image belongs to, for whoever `tag` is.
-        status: set by the worker.
-        seconds: time the batch took, shared by its moves.
-        message: what went wrong.
-        is_full: the target had no room.
-    """
-
-    key: ImageKey
-    header: ImageHeader
-    num_bytes: int
-    source: int
-    target: int
-    location: int
-    tag: object = None
-    subject: object = None
-    status: MoveStatus = MoveStatus.GIVEN_UP
-    seconds: float = 0.0
-    message: str = ""
-    is_full: bool = False
-
-    @property
-    def kind(self) -> ImageKind:
-        """Page or state."""
-        return self.key.kind
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Batch:
-    """Moves with the same source and target, done together.
-
-    Attributes:
-        moves: in order.
-        locks: one per thread that copies for it, held while that thread touches device memory; all of them while the batch
-            is cancelled.
-        is_cancelled: set by the engine; no device memory is touched afterwards.
-        is_reported: its moves were handed back to the engine.
-    """
-
-    moves: Sequence[Move]
-    locks: Sequence[threading.Lock] = field(
-        default_factory=lambda: [threading.Lock() for _ in range(NUM_LANES)]
-    )
-    is_cancelled: bool = False
-    is_reported: bool = False
-
-    @property
-    def num_bytes(self) -> int:
-        """Payload bytes."""
-        return sum(move.num_bytes for move in self.moves)
-
-
-def batches_of(moves: Sequence[Move]) -> list[Batch]:
-    """Cut moves that share source and target into batches."""
-    batches = []
-    first, num_bytes = 0, 0
-    for at, move in enumerate(moves):
-        if at - first >= BATCH_IMAGES and num_bytes + move.num_bytes > BATCH_BYTES:
-            batches.append(Batch(moves=moves[first:at]))
-            first, num_bytes = at, 0
-        num_bytes += move.num_bytes
-    if first < len(moves):
-        batches.append(Batch(moves=moves[first:]))
-    return batches
+def _go_together(first: Move, other: Move) -> bool:
+    """Tell whether batches that begin with these can be copied together: what is read is copied alike if it is as long."""
+    is_same_way = (first.source, first.target) == (other.source, other.target)
+    return is_same_way and (first.target != 0 or first.num_bytes == other.num_bytes)
 
 
 Task = Batch | Callable[[], None]
@@ -178,13 +89,13 @@ class _Worker:
                 while not self.taken:
                     self._take(self.queue.get_nowait())
             batch = self.taken[0] if self.taken else None
-            if not isinstance(batch, Batch) or batch.moves[0].source != first.moves[0].source:
+            if not isinstance(batch, Batch) or not _go_together(first.moves[0], batch.moves[0]):
                 return
             num_bytes += batch.num_bytes
             most_bytes = JOINED_BYTES if first.moves[0].target else RESTORED_BYTES
             if not self.pace.is_alone:
                 most_bytes = BATCH_BYTES
-            if batch.moves[0].target != first.moves[0].target or num_bytes > most_bytes:
+            if num_bytes > most_bytes:
                 return
             self.taken.popleft()
             yield batch
@@ -225,7 +136,7 @@ class Transfers:
         self._clock = clock
         self._deadline_s = deadline_s
         self._wake = wake
-        self._done: queue.SimpleQueue[tuple[_Worker, Batch]] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[_Worker, Batch | None]] = queue.SimpleQueue()
         self._readers = [self._worker(f"ninfer-read-{handle.name}") for handle in handles]
         self._writers = [self._worker(f"ninfer-write-{handle.name}") for handle in handles]
         self._workers = [*self._readers, *self._writers]
@@ -318,8 +229,11 @@ class Transfers:
             except queue.Empty:
                 break
             worker.since_s = now_s
-            worker.is_stalled = False
-            self._report(worker, batch, ended)
+            # What others of its threads still did for a batch that was given up does not tell that it works again.
+            if batch is None or not batch.is_reported:
+                worker.is_stalled = False
+            if batch is not None:
+                self._report(worker, batch, ended)
         for worker in self._workers:
             if worker.waiting and now_s - worker.since_s > self._deadline_s:
                 self._give_up(worker, ended)
@@ -346,14 +260,18 @@ class Transfers:
             self._report(worker, batch, ended)
 
     def _work(self, worker: _Worker, batches: list[Batch]) -> None:
-        started_s = self._clock.monotonic_s()
-        num_moves = sum(len(batch.moves) for batch in batches)
+        started_s = last_s = self._clock.monotonic_s()
         waiting = set(map(id, batches))
+        reporting = threading.Lock()
 
         def report(batch: Batch, results: list[StepResult]) -> None:
-            waiting.discard(id(batch))
-            self._note(batch, results, (self._clock.monotonic_s() - started_s) / num_moves)
-            self._done.put((worker, batch))
+            nonlocal last_s
+            with reporting:
+                waiting.discard(id(batch))
+                now_s = self._clock.monotonic_s()
+                self._note(batch, results, (now_s - last_s) / len(results))
+                last_s = now_s
+                self._done.put((worker, batch))
             self._wake()
 
         try:
@@ -365,6 +283,9 @@ class Transfers:
                 self._steps.remove(batch.moves)
                 report(batch, [lost] * len(batch.moves))
         self._count_seconds(batches[0].moves[0], self._clock.monotonic_s() - started_s)
+        if any(batch.is_cancelled for batch in batches):
+            self._done.put((worker, None))
+            self._wake()
 
     def _note(self, batch: Batch, results: list[StepResult], seconds: float) -> None:
         """Write down how each move of a batch ended, or undo what was done for nobody."""

@@ -13,7 +13,6 @@ from ninfer.engine.calibration import CalibrationFile
 from ninfer.engine.fingerprint import weights_digest
 from ninfer.kernels.compiled.opening import open_compiler
 from ninfer.kernels.linear import WeightFormat
-from ninfer.models.compiling import can_compile, can_compile_states
 from ninfer.models.loader import choose_policy, load_config, load_model, load_mtp_head
 from ninfer.models.mtp_head import MtpHead
 from ninfer.models.resolve import ModelSource, resolve_model
@@ -104,7 +103,8 @@ def load_served_model(settings: Settings, clock: Clock) -> LoadedModel:
     weight_format = _FORMATS[section.weight_format]
     weights = weights_digest(_weight_files(source))
     compiler = None
-    if device.type == "cpu" and (can_compile(config, dtype) or can_compile_states(config, dtype)):
+    # Of any bf16 model something can be compiled: norms and attention at least.
+    if device.type == "cpu" and dtype == torch.bfloat16:
         compiler = open_compiler(settings.cache.dir / "code")
     arithmetic = f"{section.dtype_name} {section.weight_format} {device.type}"
     subject = weights + f"{arithmetic} {'torch' if compiler is None else 'compiled'}".encode()

@@ -19,7 +19,7 @@ class BuildOptions:
         dtype: element type of KV and of unpacked weights: bfloat16, float32 or float64.
         policy: kernels of the linear layers.
         device: where tensors go.
-        compiler: for policies with a compiled form of the weights.
+        compiler: for whatever of the model can be compiled; None to compute with torch alone.
     """
 
     dtype: torch.dtype

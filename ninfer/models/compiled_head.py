@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MAX_ROWS: Final = 32
 """Of a call; more are products of matrices."""
+MAX_LANE_ROWS: Final = 8
+"""Of one lane: what a part of its keys gives each of them takes room until all are put together."""
 MAX_KEYS: Final = 1 << 13
 """That all rows of a call look at, where each attends for itself: torch is faster for more (measured)."""
 
@@ -55,7 +57,8 @@ class CompiledHead:
 
     def takes(self, segments: Sequence[Segment]) -> bool:
         """Whether it computes these rows, and is faster."""
-        if sum(segment.num_rows for segment in segments) > MAX_ROWS:
+        counts = [segment.num_rows for segment in segments]
+        if sum(counts) > MAX_ROWS or max(counts) > MAX_LANE_ROWS:
             return False
         num_keys = sum(segment.num_rows * segment.position_end for segment in segments)
         return self._program.has_tiles or num_keys <= MAX_KEYS

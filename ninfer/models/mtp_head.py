@@ -90,7 +90,7 @@ class MtpHead:
             model: whose head it is; gives embedding and output projection.
             weights: operators.
             options: how they were built.
-            compiled: computes a few rows over short contexts.
+            compiled: computes what it takes.
         """
         config = model.config
         self.kv_spec = KvLayout(1, config.num_kv_heads, config.head_dim, options.dtype)
@@ -111,7 +111,8 @@ class MtpHead:
         """See `ninfer.api.DraftHead.extend`.
 
         Raises:
-            ValueError: no pool is bound, a lane begins before position 1, or its page runs are too short.
+            ValueError: no pool is bound, a lane begins before position 1, its page runs are too short, or there is not one hidden
+                state for each token.
         """
         if self._pool is None:
             raise ValueError("the head has no KV pool yet")
@@ -133,6 +134,8 @@ class MtpHead:
             token_ids.extend(lane.token_ids)
             positions.extend(range(segment.position_start, segment.position_end))
             last_rows.append(len(token_ids) - 1)
+        if len(hidden) != len(token_ids):
+            raise ValueError(f"{len(hidden)} hidden states for {len(token_ids)} tokens")
         device = self._model.device
         embedded = self._model.embed(torch.tensor(token_ids, device=device))
         rotation = rotations(
@@ -221,9 +224,11 @@ def _held(
         options = replace(options, dtype=torch.float32, policy=LinearPolicy())
     if not is_compiled:
         return options
-    few = options.policy.few
-    form: PanelFormat = few if few in {"int4", "int8"} else "bf16"
-    return replace(options, policy=replace(options.policy, compiled=form))
+    policy = options.policy
+    form: PanelFormat = "bf16"
+    if policy.max_few_rows and (policy.few == "int4" or policy.few == "int8"):
+        form = policy.few
+    return replace(options, policy=LinearPolicy(many=policy.many, compiled=form))
 
 
 def _compiled(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ninfer.api import ImageKey
-from ninfer.cache.transfers import Batch, Move, MoveStatus, batches_of
+from ninfer.cache.move import Batch, Move, MoveStatus, batches_of
 from ninfer.simulate.costs import Link
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
 """Few rows of one lane attend to a long context in matrix tiles, its keys shared out among threads.
 
 As `attend_tiles`, but the columns of a tile are the heads of a row that share keys, then those of the next row, and a piece
-of work is a part of the keys. The bits are those of `attend_tiles`.
+of work is a part of the keys and some heads of keys. The bits are those of `attend_tiles`. Values are finite: one that is not
+reaches the rows before it too, with weight zero.
 """
 
 from typing import Final

@@ -177,7 +177,7 @@ class Program:
     def attend_tiles(
         self, layer: int, attended: Tensor, y: Tensor, *, gates: Tensor | None
     ) -> None:
-        """As `attend`, in matrix tiles; the header says where queries are.
+        """As `attend`, in matrix tiles: queries, weights and results are rounded to bf16. The header says where queries are.
 
         Args:
             layer: of the pool.

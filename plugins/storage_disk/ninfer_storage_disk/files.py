@@ -172,11 +172,11 @@ class Files:
         self, handle: int, buffers: Sequence[memoryview | bytearray], offset: int
     ) -> int:
         """Fill buffers as far as the page cache has the file; return the bytes read, 0 where the system cannot do that."""
-        if sys.platform != "linux":
+        if sys.platform != "linux" or not hasattr(os, "RWF_NOWAIT"):
             return 0
         try:
             return os.preadv(handle, buffers, offset, os.RWF_NOWAIT)
-        except OSError:
+        except (OSError, NotImplementedError):
             return 0
 
     def _read_some(self, handle: int, buffer: memoryview, offset: int) -> int:

@@ -81,7 +81,10 @@ class Payloads:
                 else:
                     found += self._read_joined(handle, group)
             except OSError as error:
-                found += [error] * len(group)
+                # A bad sector costs the image that it is in.
+                found += (
+                    [error] if len(group) == 1 else [self.read(handle, [one])[0] for one in group]
+                )
         return found
 
     def write(self, handle: int, placed: Sequence[Placed]) -> list[int | OSError]:

@@ -1,5 +1,6 @@
 """Large images that follow each other are read in one go: the same bytes, and the same damage found, as one by one."""
 
+import errno
 import os
 import random
 import sys
@@ -14,6 +15,7 @@ from ninfer_storage_disk.payloads import Payloads
 
 BLOCK_BYTES = 64 << 10
 IMAGE_BYTES = (1 << 20) + (100 << 10) + 24
+WHOLE_BLOCKS = 17 * BLOCK_BYTES
 NUM_IMAGES = 5
 
 
@@ -50,9 +52,9 @@ def stored(tmp_path):
     files.close(handle)
 
 
-def entry_of(runs, value):
+def entry_of(runs, value, num_bytes=IMAGE_BYTES):
     fields = dict.fromkeys(Entry.__dataclass_fields__)
-    fields |= {"num_bytes": IMAGE_BYTES, "runs": runs, "checksum": value}
+    fields |= {"num_bytes": num_bytes, "runs": runs, "checksum": value}
     return Entry(**fields)
 
 
@@ -134,6 +136,63 @@ def test_a_read_goes_on_where_the_page_cache_ended(stored, num_cached, monkeypat
     buffers = beside()
     assert all(payloads.read(handle, list(zip(entries, buffers, strict=True))))
     assert [bytes(buffer) for buffer in buffers] == contents
+
+
+@pytest.mark.parametrize("bad", range(NUM_IMAGES))
+def test_a_bad_sector_costs_the_image_that_it_is_in(stored, bad, monkeypatch):
+    files, handle, payloads, contents, entries = stored
+    place = entries[bad].runs[0].start * BLOCK_BYTES + 700_000
+
+    def read_some(handle, buffer, offset):
+        if offset <= place < offset + len(buffer):
+            raise OSError(errno.EIO, "bad sector")
+        return Files._read_some(files, handle, buffer, offset)
+
+    monkeypatch.setattr(files, "_read_some", read_some)
+    monkeypatch.setattr(files, "_read_cached", lambda *_: 0)
+    buffers = beside()
+    found = payloads.read(handle, list(zip(entries, buffers, strict=True)))
+    assert isinstance(found[bad], OSError)
+    for n in set(range(NUM_IMAGES)) - {bad}:
+        assert found[n] is True
+        assert bytes(buffers[n]) == contents[n]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems are not asked")
+@pytest.mark.parametrize("is_built_without", [True, False])
+def test_a_system_that_cannot_be_asked_reads_as_before(stored, monkeypatch, is_built_without):
+    files, handle, payloads, contents, entries = stored
+    real = os.preadv
+
+    def without_flags(handle, buffers, offset, *flags):
+        if flags:
+            raise NotImplementedError("preadv2: flags unavailable on this platform")
+        return real(handle, buffers, offset)
+
+    if is_built_without:
+        monkeypatch.delattr(os, "RWF_NOWAIT")
+    else:
+        monkeypatch.setattr(os, "preadv", without_flags)
+    buffers = beside()
+    assert all(payloads.read(handle, list(zip(entries, buffers, strict=True))))
+    assert [bytes(buffer) for buffer in buffers] == contents
+
+
+def test_images_of_whole_blocks_have_no_gaps_between_them(tmp_path):
+    files = Files()
+    handle = files.open(tmp_path / "data", is_new=True)
+    payloads = Payloads(files, BLOCK_BYTES)
+    contents = [random.Random(n).randbytes(WHOLE_BLOCKS) for n in range(3)]
+    runs = [(Run(17 * n, 17),) for n in range(3)]
+    placed = [(memoryview(content), run) for content, run in zip(contents, runs, strict=True)]
+    sums = payloads.write(handle, placed)
+    entries = [entry_of(run, value, WHOLE_BLOCKS) for run, value in zip(runs, sums, strict=True)]
+    buffers = [memoryview(bytearray(WHOLE_BLOCKS)) for _ in range(3)]
+    for order in ([0, 1, 2], [2, 1, 0], [0, 2, 1]):
+        wanted = [(entries[n], buffers[n]) for n in order]
+        assert payloads.read(handle, wanted) == [True] * 3
+        assert [bytes(buffer) for buffer in buffers] == contents
+    files.close(handle)
 
 
 def test_side_by_side():

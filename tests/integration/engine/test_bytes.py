@@ -12,8 +12,9 @@ from ninfer_storage_host.arena import GRANULE_BYTES
 
 from ninfer.api import ImageKey, ImageKind, PutItem
 from ninfer.cache.identity import ImageHeader
+from ninfer.cache.move import Move, MoveStatus
 from ninfer.cache.tier_handle import TierHandle
-from ninfer.cache.transfers import Move, MoveStatus, Transfers
+from ninfer.cache.transfers import Transfers
 from ninfer.exec.device_copy import HostCopier
 from ninfer.kernels.kv_pool import KvLayout, KvPool
 from ninfer.obs.clock import SystemClock

@@ -5,9 +5,10 @@ import time
 
 import pytest
 
+from ninfer.cache.move import MoveStatus
 from ninfer.cache.pace import Pace
 from ninfer.cache.tier_handle import TierHandle
-from ninfer.cache.transfers import MoveStatus, Transfers
+from ninfer.cache.transfers import Transfers
 from ninfer.obs.clock import SystemClock
 from tests.fakes.harness import Harness
 from tests.unit.cache.test_transfers import PAGE_BYTES, Device, GatedTier, drained, move

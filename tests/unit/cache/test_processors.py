@@ -46,15 +46,36 @@ def test_more_threads_than_processors_keep_what_they_have():
 
 
 @on_linux
-def test_a_system_that_refuses_is_let_alone(monkeypatch):
-    allowed = os.sched_getaffinity(0)
+@pytest.mark.parametrize("call", ["sched_getaffinity", "sched_setaffinity"])
+def test_a_system_that_refuses_is_let_alone(monkeypatch, call):
+    get = os.sched_getaffinity
+    allowed = get(0)
 
     def refuse(*_):
         raise PermissionError(1, "not allowed")
 
-    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    monkeypatch.setattr(os, call, refuse)
     with own_processors(0, 1):
-        assert os.sched_getaffinity(0) == allowed
+        assert get(0) == allowed
+
+
+@on_linux
+def test_a_system_that_refuses_to_give_them_back_is_no_error(monkeypatch):
+    real, calls = os.sched_setaffinity, []
+
+    def once(*arguments):
+        calls.append(arguments)
+        if len(calls) > 1:
+            raise OSError(22, "those processors are gone")
+        real(*arguments)
+
+    def run():
+        monkeypatch.setattr(os, "sched_setaffinity", once)
+        with own_processors(0, 1):
+            pass
+
+    in_a_thread(run)
+    assert len(calls) == 2
 
 
 @on_linux

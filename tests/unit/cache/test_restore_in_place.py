@@ -7,10 +7,10 @@ from ninfer_storage_host.config import HostConfig
 from ninfer_storage_host.tier import HostTier
 
 from ninfer.api import PutItem, TierContext
+from ninfer.cache.move import Batch
 from ninfer.cache.move_steps import MoveSteps
 from ninfer.cache.pace import Pace
 from ninfer.cache.tier_handle import TierHandle
-from ninfer.cache.transfers import Batch
 from ninfer.exec.host_memory import HostMemory
 from ninfer.obs.clock import SystemClock
 from tests.unit.cache.test_transfers import Device, header, move

@@ -10,8 +10,9 @@ from ninfer_storage_host.tier import HostTier
 
 from ninfer.api import ImageKey, ImageKind, TierContext
 from ninfer.cache.identity import ImageHeader, encode_tokens
+from ninfer.cache.move import BATCH_BYTES, Move, MoveStatus, batches_of
 from ninfer.cache.tier_handle import TierHandle
-from ninfer.cache.transfers import BATCH_BYTES, Move, MoveStatus, Transfers, batches_of
+from ninfer.cache.transfers import Transfers
 from ninfer.exec.host_memory import HostMemory
 from ninfer.obs.clock import SystemClock
 from tests.fakes.dict_tier import DictTier

@@ -61,7 +61,7 @@ def test_a_compiled_step_equals_the_same_in_torch(name, compiler):
         for which, kv in zip((model, reference), pools, strict=True)
     )
     assert found.shape == expected.shape == (row, CONFIGS[name].vocab_size)
-    # Queries are not rounded to bf16 in a compiled step.
+    # Row by row, queries are not rounded to bf16 in a compiled step.
     torch.testing.assert_close(found, expected, rtol=0, atol=0.05 * float(expected.std()))
     torch.testing.assert_close(pools[0].kv, pools[1].kv, rtol=0.02, atol=0.05)
 
