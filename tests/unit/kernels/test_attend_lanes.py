@@ -25,12 +25,19 @@ if matrix_unit() is None:
     pytest.skip("no matrix tiles on this processor", allow_module_level=True)
 TEAMS = [Team(1), Team.of_torch(3), short_team(5, 2)]
 both_teams = pytest.mark.parametrize("team", TEAMS, ids=["one thread", "three", "two of five"])
-SHAPES = [HeadShapes(9, 3, 64, 64), HeadShapes(16, 8, 128, 128), HeadShapes(2, 1, 32, 8)]
+SHAPES = [
+    HeadShapes(9, 3, 64, 64),
+    HeadShapes(16, 8, 128, 128),
+    HeadShapes(2, 1, 32, 8),
+    HeadShapes(32, 1, 32, 32),
+    HeadShapes(5, 5, 96, 96),
+]
 LANES = {
     "first token": [(0, 1, 0)],
     "one lane": [(100, 1, 0)],
     "part borders": [(PART_KEYS - 1, 1, 0), (PART_KEYS, 1, 0), (2 * PART_KEYS - 2, 4, 0)],
     "several rows": [(126, 8, 0), (10, 2, 0), (63, 1, 0)],
+    "many rows": [(PART_KEYS - 9, 32, 0), (500, 17, 3)],
     "late start": [(PART_KEYS + 300, 2, PART_KEYS + 130), (5, 1, 5), (200, 1, 1)],
 }
 
@@ -45,8 +52,29 @@ def pool_and_segments(shapes, lanes):
         segments.append(Segment(num_rows, count, start, runs, context_start=context_start))
         num_rows, num_pages = num_rows + count, num_pages + needed + 1
     pool = KvPool(KvLayout(2, shapes.num_kv_heads, shapes.head_dim, torch.bfloat16), num_pages)
-    pool.kv.copy_(torch.randn(pool.kv.shape))
+    values = torch.randn(pool.kv.shape)
+    is_used = torch.zeros(pool.num_slots, dtype=torch.bool)
+    for segment in segments:
+        for slot, count in segment.slot_ranges(segment.context_start, segment.position_end):
+            is_used[slot : slot + count] = True
+    values[:, :, ~is_used] = torch.nan
+    pool.kv.copy_(values)
     return pool, segments, num_rows
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_a_row_has_the_same_bits_alone_and_as_one_of_several(shapes, compiler):
+    torch.manual_seed(1)
+    pool, (segment,), num_rows = pool_and_segments(shapes, [(PART_KEYS - 3, 7, 0)])
+    kernel = TileAttention(compiler, Team(1))
+    heads = torch.randn(num_rows, shapes.num_heads, shapes.head_dim).bfloat16()
+    together = kernel.prepared(pool, segment, 0.1)(1, heads)
+    for row in range(num_rows):
+        start = segment.position_start + row
+        alone = Segment(0, 1, start, segment.runs)
+        assert torch.equal(
+            kernel.prepared(pool, alone, 0.1)(1, heads[row : row + 1]), together[row : row + 1]
+        )
 
 
 @both_teams

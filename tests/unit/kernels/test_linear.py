@@ -195,3 +195,13 @@ def test_a_layer_for_compiled_steps_alone_still_multiplies():
 
 def test_calibration_measures_few_and_many_rows():
     assert max(FEW_ROWS) < MANY_ROWS
+
+
+@pytest.mark.parametrize("num_inputs", [8, 24, 40, 48, 72, 100])
+def test_int8_takes_inputs_that_are_no_whole_vectors(num_inputs):
+    generator = torch.Generator().manual_seed(0)
+    dense = torch.randn(24, num_inputs, generator=generator)
+    kernel = build_kernel("int8", Weight(dense), torch.bfloat16)
+    for num_rows in (1, 3, 4, 8, 17):
+        x = torch.randn(num_rows, num_inputs, generator=generator)
+        torch.testing.assert_close(kernel(x).float(), x @ dense.t(), rtol=0.05, atol=0.3)

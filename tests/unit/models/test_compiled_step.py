@@ -134,3 +134,20 @@ def test_which_models_can_be_compiled():
     assert not can_compile(tiny_config(), torch.float32)
     assert not can_compile(tiny_config("qwen3_5"), torch.bfloat16)
     assert not can_compile(replace(tiny_config(), head_dim=12), torch.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "has_tiles"),
+    [((9, 3, 64), True), ((4, 2, 64), False), ((2, 1, 32), True), ((6, 1, 48), False)],
+)
+def test_matrix_tiles_are_for_heads_that_share_keys(shapes, has_tiles, compiler):
+    from ninfer.kernels.compiled.matrix_unit import matrix_unit
+    from ninfer.kernels.compiled.team import Team
+    from ninfer.models.layer_program import LayerProgram
+
+    num_heads, num_kv_heads, head_dim = shapes
+    config = replace(
+        tiny_config(), num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim
+    )
+    expected = has_tiles and matrix_unit() is not None
+    assert LayerProgram(config, compiler, Team(1), 4).has_tiles == expected

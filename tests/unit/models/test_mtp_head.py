@@ -200,14 +200,14 @@ def test_the_head_of_a_bf16_model_keeps_bf16_kv_however_it_is_held(
     assert alike.min() > 0.99
 
 
-def compiled_and_torch(compiler, form="bf16", head_dim=16):
+def compiled_and_torch(compiler, form="bf16", **changes):
     """The heads of one bf16 model over equal pools."""
     pytest.importorskip("numba")
     policy = LinearPolicy() if form == "bf16" else LinearPolicy(few=form, max_few_rows=4)
     heads = []
     for each in (compiler, None):
         model = random_model(
-            replace(tiny_config("qwen3_5"), head_dim=head_dim),
+            replace(tiny_config("qwen3_5"), **changes),
             SEED,
             dtype=torch.bfloat16,
             has_mtp_head=True,
@@ -222,12 +222,16 @@ def compiled_and_torch(compiler, form="bf16", head_dim=16):
     return model.config, heads
 
 
-@pytest.mark.parametrize("head_dim", [16, 32])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"head_dim": 32}, {"hidden_size": 40, "qk_norm": False}, {"attention_gate": False}],
+    ids=str,
+)
 @pytest.mark.parametrize("form", ["bf16", "int8"])
-def test_a_compiled_head_gives_what_torch_gives(form, head_dim, compiler, monkeypatch):
+def test_a_compiled_head_gives_what_torch_gives(form, changes, compiler, monkeypatch):
     if form != "bf16":
         monkeypatch.setattr(mtp_head, "MAX_UNPACKED_WEIGHTS", 0)
-    config, heads = compiled_and_torch(compiler, form, head_dim)
+    config, heads = compiled_and_torch(compiler, form, **changes)
     token_ids, hidden = inputs(config, 160)
     hidden = hidden.float()
     for head in heads:
@@ -251,6 +255,26 @@ def test_a_compiled_head_gives_what_torch_gives(form, head_dim, compiler, monkey
     torch.testing.assert_close(kept, expected, rtol=0.02, atol=0.05)
 
 
+def test_a_lane_has_the_same_guesses_alone_and_beside_others(compiler):
+    config, (head, _) = compiled_and_torch(compiler, head_dim=32)
+    head.bind(KvPool(head.kv_spec, 60))
+    token_ids, hidden = inputs(config, 1100)
+    hidden, runs = hidden.float(), ((20, 20),)
+    head.extend([rows(0, 1, token_ids[:1090], runs)], hidden[:1090])
+    head.extend([rows(1, 1, token_ids[:70])], hidden[:70])
+    long, short = rows(0, 1091, token_ids[1090:1093], runs), rows(1, 71, token_ids[70:71])
+    alone = head.extend([long], hidden[1090:1093])
+    both = head.extend([short, long], torch.cat((hidden[70:71], hidden[1090:1093])))
+    assert torch.equal(both[1:], alone)
+
+
+def test_a_head_wants_a_hidden_state_for_each_token(compiler):
+    _, heads = compiled_and_torch(compiler)
+    for head in heads:
+        with pytest.raises(ValueError, match="1 hidden states for 3 tokens"):
+            head.extend([rows(0, 1, [1, 2, 3])], torch.zeros(1, 48))
+
+
 def test_a_compiled_head_leaves_long_calls_to_torch(compiler, monkeypatch):
     config, heads = compiled_and_torch(compiler)
     token_ids, hidden = inputs(config, 40)
@@ -259,8 +283,9 @@ def test_a_compiled_head_leaves_long_calls_to_torch(compiler, monkeypatch):
     monkeypatch.setattr(
         heads[0]._compiled, "results", lambda x, *rest: called.append(len(x)) or results(x, *rest)
     )
-    heads[0].extend([rows(0, 1, token_ids[:33])], hidden[:33].float())
-    assert called == []
+    heads[0].extend([rows(0, 1, token_ids[:24])], hidden[:24].float())
+    heads[0].extend([rows(0, 25, token_ids[24:33])], hidden[24:33].float())
+    assert called == [], "a lane's rows are at most eight"
     first = heads[0].extend([rows(0, 34, token_ids[33:36])], hidden[33:36].float())
     assert called == [3]
     kept = first.clone()
