@@ -126,7 +126,9 @@ class Int8Kernel:
 
     def __call__(self, x: Tensor) -> Tensor:
         """See `MatrixKernel`."""
-        rows = functional.pad(x.to(torch.bfloat16), (0, self._num_missing))
+        rows = x.to(torch.bfloat16)
+        if self._num_missing:
+            rows = functional.pad(rows, (0, self._num_missing))
         return torch._weight_int8pack_mm(rows, self._codes, self._scale)  # noqa: SLF001
 
 
