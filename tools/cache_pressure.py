@@ -13,6 +13,8 @@ from pathlib import Path
 from tools.local_server import LocalServer
 
 VERSION = "0.6.3"
+MAX_ABORT_TRIES = 4
+"""Runs of abort-sim with other prompts, where the model ended its answer before the point of the abort."""
 
 
 def find_python() -> str:
@@ -40,6 +42,11 @@ def install_tools(folder: Path) -> Path:
         pip = [str(scripts / "python"), "-m", "pip", "install", "--quiet"]
         subprocess.run([*pip, f"cache-pressure=={VERSION}"], check=True)
     return scripts
+
+
+def has_stopped_early(found: dict) -> bool:
+    """Whether abort-sim had nothing to abort in one of its runs: what it found says nothing about the server then."""
+    return any(not record.get("aborted") for record in found.get("records") or [])
 
 
 class ToolRunner:

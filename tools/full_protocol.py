@@ -23,7 +23,13 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ninfer.config.quantities import parse_bytes
-from tools.cache_pressure import VERSION, ToolRunner, install_tools
+from tools.cache_pressure import (
+    MAX_ABORT_TRIES,
+    VERSION,
+    ToolRunner,
+    has_stopped_early,
+    install_tools,
+)
 from tools.local_server import LocalServer
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -99,13 +105,22 @@ class Protocol:
 
     def _abort_sim(self) -> tuple[str, bool, str]:
         arguments = [] if self._scale == 1 else ["--context-tokens", self._tokens(40_000)]
-        status, found = self._tool("abort-sim", "--runs", "2", *arguments, *self._log())
+        command = ("abort-sim", "--runs", "2", *arguments, *self._log())
+        status, found = self._tool(*command)
+        attempt = 1
+        while has_stopped_early(found) and attempt < MAX_ABORT_TRIES:
+            print("  the model ended its answer before the abort; again with other prompts")
+            status, found = self._tool(*command)
+            attempt += 1
         summary = found.get("summary") or {}
         reuse = ", ".join(
             f"{record.get('reuse') or 0:.1%} ({record.get('reuse_path') or record.get('error')})"
             for record in found.get("records") or []
         )
-        return "abort-sim", status == 0, f"{summary.get('ok')}/{summary.get('runs')}, reuse {reuse}"
+        detail = f"{summary.get('ok')}/{summary.get('runs')}, reuse {reuse}"
+        if attempt > 1:
+            detail += f", attempt {attempt}"
+        return "abort-sim", status == 0, detail
 
     def _needle_test(self) -> tuple[str, bool, str]:
         lengths = ",".join(self._tokens(count) for count in (50_000, 100_000, 200_000))

@@ -17,11 +17,16 @@ import httpx
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tools.cache_pressure import VERSION, ToolRunner, install_tools
+from tools.cache_pressure import (
+    MAX_ABORT_TRIES,
+    VERSION,
+    ToolRunner,
+    has_stopped_early,
+    install_tools,
+)
 from tools.local_server import LocalServer
 
 DEVICE_TOKENS, HOST_TOKENS, DISK_BYTES = 4096, 8192, 4 << 30
-MAX_ABORT_TRIES = 4
 NUM_NEWEST = 4
 DEFAULT_ABORT_BUDGET = 32_768
 WORDS = [
@@ -92,8 +97,7 @@ class Tools:
             summary, records = found.get("summary") or {}, found.get("records") or []
             reuse = ", ".join(f"{record.get('reuse') or 0:.1%}" for record in records)
             detail = f"{summary.get('ok')}/{summary.get('runs')} runs, reuse {reuse}"
-            has_stopped_early = any(not record.get("aborted") for record in records)
-            if has_stopped_early and attempt < MAX_ABORT_TRIES:
+            if has_stopped_early(found) and attempt < MAX_ABORT_TRIES:
                 print("  the model ended its answer before the abort; again with another salt")
                 continue
             if attempt > 1:
