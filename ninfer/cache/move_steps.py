@@ -130,7 +130,7 @@ class MoveSteps:
         waiting = iter(range(len(pieces)))
         num_bytes = max(bytes_of(piece) for _, piece in pieces)
 
-        def restorepieces_of(lane: int, held: bytearray) -> None:
+        def restore_pieces(lane: int, held: bytearray) -> None:
             # Once steps run, one thread copies.
             while lane == 0 or self._pace.is_alone:
                 number = next(waiting, None)
@@ -149,7 +149,7 @@ class MoveSteps:
         def restore(lane: int, held: bytearray) -> None:
             try:
                 with own_processors(lane, num_lanes):
-                    restorepieces_of(lane, held)
+                    restore_pieces(lane, held)
             except Exception as problem:  # noqa: BLE001 - raised again below, on the worker's thread
                 problems.append(problem)
 

@@ -84,6 +84,7 @@ class TileAttention:
         *,
         num_parts: int,
         num_kv_heads: int,
+        num_partial: int,
         num_keys: int,
     ) -> None:
         """Attend, keys shared out among threads.
@@ -94,14 +95,15 @@ class TileAttention:
             num_tiles: of the rows' queries for a head of keys.
             num_parts: of the keys.
             num_kv_heads: heads of keys.
+            num_partial: numbers that the parts give.
             num_keys: looked at, times heads of keys.
         """
-        num_pieces = num_parts * num_kv_heads
-        num_partial = num_pieces * num_tiles * attend_parts.partial_size(head_dim)
         if num_partial > len(self._partial):
             self._partial = torch.empty(num_partial, dtype=torch.float32)
         own = self._own(attend_parts.scratch_bytes(head_dim, num_kv_heads * num_tiles))
-        is_shared = num_pieces > 1 and num_keys * num_tiles * TILE >= MIN_SHARED_SCORES
+        is_shared = (
+            num_parts * num_kv_heads > 1 and num_keys * num_tiles * TILE >= MIN_SHARED_SCORES
+        )
         call = self._few if is_shared else self._few_alone
         num_threads = self._team.num_threads if is_shared else 1
         num_groups = attend_parts.groups(num_kv_heads, num_parts, num_threads)
@@ -167,6 +169,7 @@ class SegmentTiles:
                 num_tiles,
                 num_parts=self._num_parts,
                 num_kv_heads=num_kv_heads,
+                num_partial=num_partial,
                 num_keys=self._num_keys * num_kv_heads,
             )
         return output
